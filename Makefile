@@ -1,0 +1,29 @@
+# Every target works by itself on a fresh clone: it makes .venv, installs what is pinned, and runs.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/installed  ## nn.Dropout and EvolutionalDropout side by side on the bundled digits
+	$(BIN)/python examples/digits.py
+
+test: .venv/installed  ## the whole test suite, with the examples in the docstrings
+	$(BIN)/python -m pytest
+
+lint: .venv/installed  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/installed  ## ours against the peers in one run: prints a table, writes JSON
+	$(BIN)/python benchmarks/dropout.py
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv

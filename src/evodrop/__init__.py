@@ -1,0 +1,34 @@
+"""evodrop: dropout whose noise follows the data.
+
+Draw units from a multinomial whose probabilities follow their second moments, ``p_i ~ sqrt(E x_i^2)``, and the risk
+bound of SGD shrinks (Li, Gong and Yang, "Improved Dropout for Shallow and Deep Learning", NIPS 2016).
+
+The way through the house:
+
+===================  ==================================================================================
+``definitions``      open this first: the paper in a page, plain and slow, for arrays and tensors alike
+``matching``         how many draws are a fair match for a dropout rate
+``sampling``         the fast exact sampler: NumPy in, NumPy out
+``nn``               for PyTorch: ``EvolutionalDropout`` and its kin, ``convert_dropout`` (extra ``torch``)
+===================  ==================================================================================
+
+Nothing heavy happens here: a room is imported when it is first entered.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "definitions", "matching", "nn", "sampling"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

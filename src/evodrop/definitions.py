@@ -1,0 +1,173 @@
+"""The paper in a page: every quantity by its definition, plain and slow.
+
+The fast code is tested against this file. Each function takes an ndarray or a torch Tensor and answers in kind;
+:func:`second_moments` takes SciPy sparse arrays too. Words: ``moments`` are E[x_i^2], ``probs`` the sampling
+probabilities p_i, ``k`` the number of draws, ``counts`` the multinomial m_i, ``noise`` the factor epsilon_i.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import sys
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "bernoulli_noise",
+    "expected_kept",
+    "keep_probabilities",
+    "multinomial_noise",
+    "n_draws",
+    "sampling_probabilities",
+    "second_moments",
+]
+
+Array = Any  # an ndarray or a torch.Tensor; torch is never imported here
+
+
+def second_moments(x: Array) -> Array:
+    """E[x_i^2], the mean over the rows of the squares of each unit.
+
+    Args:
+        x: (n, d) ndarray, Tensor or SciPy sparse array. Computed in float64, so that no square of a float32 overflows.
+
+    Examples:
+        >>> second_moments(np.array([[3.0, 0.0], [4.0, 1.0]]))
+        array([12.5,  0.5])
+    """
+    if x.shape[0] == 0:
+        raise ValueError(f"second_moments: x of shape {tuple(x.shape)} has no rows; give at least one example")
+    if hasattr(x, "tocsr"):
+        wide = x.astype(np.float64)
+        return np.asarray(wide.multiply(wide).mean(axis=0)).ravel()
+    wide = np.asarray(x, np.float64) if namespace(x) is np else x.double()
+    return (wide * wide).mean(0)
+
+
+def sampling_probabilities(moments: Array) -> Array:
+    """p_i = sqrt(E x_i^2) / sum_j sqrt(E x_j^2), the probabilities of least risk bound (Proposition 3).
+
+    Examples:
+        >>> sampling_probabilities(np.array([9.0, 1.0, 0.0]))
+        array([0.75, 0.25, 0.  ])
+    """
+    scale = namespace(moments).sqrt(checked_masses(moments, "moments"))
+    return scale / scale.sum()
+
+
+def n_draws(d: int, rate: float) -> int:
+    """k = d (1 - rate), rounded half up and never 0: the number of draws that the paper gives d units.
+
+    Examples:
+        >>> n_draws(1152, 0.5), n_draws(3, 0.5), n_draws(1, 0.9)
+        (576, 2, 1)
+    """
+    if not (isinstance(d, numbers.Integral) and d >= 1):
+        raise ValueError(f"n_draws: d is {d!r}, but the number of units is an integer of at least 1")
+    return max(1, math.floor(d * (1.0 - checked_rate(rate)) + 0.5))
+
+
+def keep_probabilities(moments: Array, k: float) -> Array:
+    """Water-filling: pi_i = min(1, t sqrt(E x_i^2)) with t such that the pi_i sum to k.
+
+    These independent keep probabilities have the least E||x * noise||^2 among all that keep k units on average, and
+    never more than multinomial noise with k draws. If k exceeds the number of units that are not always zero, all
+    of those are kept.
+
+    Examples:
+        >>> keep_probabilities(np.array([16.0, 1.0, 1.0, 0.0]), 2)
+        array([1. , 0.5, 0.5, 0. ])
+    """
+    scale = namespace(moments).sqrt(checked_masses(moments, "moments"))
+    if not k > 0:
+        raise ValueError(f"keep_probabilities: k is {k!r}, but the expected number of kept units is positive")
+    return fill_to_level(scale, k)
+
+
+def expected_kept(probs: Array, k: Array) -> Array:
+    """sum_i 1 - (1 - p_i)^k: how many distinct units survive k draws, on average.
+
+    It is less than k, since draws repeat: 0.393 d for uniform probabilities and k = d / 2.
+
+    Examples:
+        >>> float(expected_kept(np.array([0.5, 0.5]), 2))
+        1.5
+    """
+    xp = namespace(probs)
+    certain = probs >= 1.0  # log1p(-1) is -inf
+    missed = k * xp.log1p(-xp.where(certain, 0.0, probs))
+    return xp.where(certain, 1.0, -xp.expm1(missed)).sum()
+
+
+def multinomial_noise(probs: Array, k: int, size: int, rng: np.random.Generator) -> Array:
+    """epsilon_i = m_i / (k p_i) with m ~ Mult(p; k), one row per example (Definition 1). Units with p_i = 0 get 0.
+
+    Examples:
+        >>> noise = multinomial_noise(np.array([0.25, 0.75]), 4, 1000, np.random.default_rng(0))
+        >>> bool((noise @ np.array([0.25, 0.75]) == 1).all())
+        True
+    """
+    probs = checked_masses(probs, "probs")
+    probs = probs / probs.sum()
+    xp = namespace(probs)
+    counts = xp.asarray(rng.multinomial(k, np.asarray(probs, np.float64), size=size))
+    return xp.where(probs > 0, counts / (k * xp.where(probs > 0, probs, 1.0)), 0.0)
+
+
+def bernoulli_noise(keep: Array, size: int, rng: np.random.Generator) -> Array:
+    """epsilon_i = b_i / pi_i with independent b_i ~ Bernoulli(pi_i). Units with pi_i = 0 get 0.
+
+    Examples:
+        >>> bernoulli_noise(np.array([1.0, 0.0]), 2, np.random.default_rng(0))
+        array([[1., 0.],
+               [1., 0.]])
+    """
+    xp = namespace(keep)
+    kept = xp.asarray(rng.random((size, len(keep)))) < keep
+    return xp.where(kept, 1.0 / xp.where(keep > 0, keep, 1.0), 0.0)
+
+
+def fill_to_level(scale: Array, k: Array) -> Array:
+    """min(1, t scale_i) with t such that the sum is k; no value is read back, so a device never waits."""
+    xp = namespace(scale)
+    k = xp.minimum(xp.asarray(k, dtype=scale.dtype), (scale > 0).sum())
+    ascending = scale[scale.argsort()]
+    tail = ascending.cumsum(0)
+    above = len(scale) - xp.ones_like(scale).cumsum(0)  # how many units are larger
+    # Were a unit the largest below the level, t would be (k - above) / tail, and t times the unit at most 1. Where that
+    # holds, it holds for every smaller unit, so counting finds the level.
+    below = ((k - above) * ascending <= tail).sum()
+    t = (k - (len(scale) - below)) / xp.take(tail, below - 1)
+    return (t * scale).clip(max=1.0)
+
+
+def checked_rate(rate: float) -> float:
+    """The rate itself, or a ValueError."""
+    if not (isinstance(rate, numbers.Real) and 0.0 <= rate < 1.0):
+        raise ValueError(f"dropout rate is {rate!r}, but the fraction of units to drop lies in [0, 1)")
+    return float(rate)
+
+
+def checked_masses(masses: Array, name: str) -> Array:
+    """The masses themselves if they are finite, not negative and not all zero, or a ValueError."""
+    xp = namespace(masses)
+    masses = np.asarray(masses) if xp is np else masses
+    if masses.ndim != 1 or len(masses) == 0:
+        raise ValueError(
+            f"{name} has shape {tuple(masses.shape)}, but one value per unit is needed: shape (d,), d >= 1"
+        )
+    bad = ~(xp.isfinite(masses) & (masses >= 0))
+    if bad.any():
+        first = int(xp.where(bad)[0][0])
+        raise ValueError(f"{name}[{first}] is {float(masses[first])}, but {name} are finite and not negative")
+    if not (masses > 0).any():
+        raise ValueError(f"{name} are all zero, so no unit could be drawn; at least one must be positive")
+    return masses
+
+
+def namespace(x: Array) -> Any:
+    """The module whose functions fit x: torch for a Tensor, NumPy for all else."""
+    home = type(x).__module__.partition(".")[0]
+    return sys.modules["torch"] if home == "torch" else np

@@ -1,0 +1,82 @@
+"""How many draws are a fair match for a dropout rate? Three answers, named by ``match``.
+
+``"draws"``: the paper's k = d (1 - rate), see :func:`evodrop.definitions.n_draws`. Draws repeat, so fewer than k units
+survive, and the noise is not that of standard dropout at the same rate.
+``"distinct"``: as many distinct units survive as standard dropout keeps, d (1 - rate).
+``"noise"``: E||x * noise||^2 is that of standard dropout, sum_i E x_i^2 / (1 - rate).
+
+Every function takes ndarrays or Tensors and reads no value back, so a device never waits for the host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evodrop.definitions import expected_kept, fill_to_level
+
+__all__ = ["MATCHES", "draws_for_kept", "draws_for_noise", "keep_for_noise", "most_draws"]
+
+Array = Any
+MATCHES = ("draws", "distinct", "noise")
+DRAWS_PER_UNIT = 16  # a unit of average probability is missed once in e^16 rows: more draws buy nothing but time
+
+
+def most_draws(d: int, rate: float) -> int:
+    """The ceiling of a matched k: it bounds the cost where some units are all but never drawn."""
+    return int(d * max(DRAWS_PER_UNIT, (1.0 - rate) / rate)) + 1
+
+
+def draws_for_kept(probs: Array, kept: float, most: int) -> Array:
+    """The k in 1..most whose expected number of distinct units is closest to ``kept``, by bisection.
+
+    Examples:
+        >>> import numpy as np
+        >>> int(draws_for_kept(np.full(1000, 1e-3), 500, 16000))
+        693
+    """
+    low = (probs.sum() * 0).astype(int) if hasattr(probs, "astype") else (probs.sum() * 0).long()
+    high = low + most
+    for _ in range(most.bit_length()):
+        middle = (low + high) // 2
+        short = expected_kept(probs, middle) < kept
+        low, high = low + short * (middle - low), high - ~short * (high - middle)
+    overshoots = kept - expected_kept(probs, low) < expected_kept(probs, high) - kept
+    return (high - overshoots * 1).clip(min=1)
+
+
+def draws_for_noise(moments: Array, probs: Array, rate: float, most: int) -> Array:
+    """The k at which multinomial noise has the E||x * noise||^2 of standard dropout, rounded, in 1..most.
+
+    Proposition 2 solved for k: (sum_i E x_i^2 / p_i - sum_i E x_i^2) (1 - rate) / (rate sum_i E x_i^2). Units that are
+    never drawn have no part in it.
+
+    Examples:
+        >>> import numpy as np
+        >>> int(draws_for_noise(np.ones(101), np.full(101, 1 / 101), 0.5, 1616))
+        100
+    """
+    drawn = probs > 0
+    moments = moments * drawn
+    spread = (moments / (probs + ~drawn)).sum()
+    total = moments.sum()
+    k = (spread / (total + (total == 0)) - 1.0) * ((1.0 - rate) / rate)
+    return (k + 0.5).clip(min=1, max=most) // 1
+
+
+def keep_for_noise(moments: Array, probs: Array, rate: float) -> Array:
+    """The water-filling keep probabilities with the E||x * noise||^2 of standard dropout, by bisection on their sum.
+
+    Examples:
+        >>> import numpy as np
+        >>> keep_for_noise(np.array([4.0, 1.0]), np.array([2 / 3, 1 / 3]), 0.5).round(3)
+        array([0.6, 0.3])
+    """
+    drawn = probs > 0
+    target = (moments * drawn).sum() / (1.0 - rate)
+    low, high = probs.sum() * 0, drawn.sum() * 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        keep = fill_to_level(probs, middle)
+        noisy = (moments * drawn / (keep + ~drawn)).sum() > target
+        low, high = low + noisy * (middle - low), high - ~noisy * (high - middle)
+    return fill_to_level(probs, (low + high) / 2)

@@ -1,0 +1,56 @@
+"""Swap the dropout layers of a model that exists already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import nn
+
+from evodrop.nn.modules import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d
+
+__all__ = ["convert_dropout"]
+
+M = TypeVar("M", bound=nn.Module)
+SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
+CHANNELS = {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d}
+
+
+def convert_dropout(
+    model: M,
+    to: Callable[[float], nn.Module] = EvolutionalDropout,
+    only: Callable[[str, nn.Module], bool] | None = None,
+) -> M | nn.Module:
+    """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
+
+    Rate and train/eval mode are kept, and a layer used in two places stays one layer. Layers with p = 0 are switched
+    off and stay as they are, since even k = d draws are noise.
+
+    Args:
+        model: changed in place; if it is itself a dropout layer, its replacement is returned.
+        to: a class, or any function from a rate to a module. With the default, layers that drop channels become
+            ``EvolutionalDropout1d`` and ``2d``.
+        only: predicate on (qualified name, module) that a layer has to satisfy.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2))
+        >>> convert_dropout(model)[1]
+        EvolutionalDropout(p=0.2, scheme='multinomial')
+    """
+    swaps: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module)):
+            swaps[module] = _replacement(name, module, to)
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if child in swaps:
+                setattr(parent, name, swaps[child])
+    return swaps.get(model, model)
+
+
+def _replacement(name: str, module: nn.Module, to: Callable[[float], nn.Module]) -> nn.Module:
+    make = CHANNELS.get(type(module), to) if to is EvolutionalDropout else to
+    try:
+        return make(module.p).train(module.training)
+    except ValueError as error:
+        raise ValueError(f"convert_dropout: layer {name!r}, {module}: {error}") from error

@@ -1,0 +1,64 @@
+"""Sampling probabilities of a whole data set, whatever it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evodrop.definitions import checked_masses, sampling_probabilities, second_moments
+from evodrop.nn.layout import checked_dims, to_rows
+
+__all__ = ["probabilities_of"]
+
+LONG = 50  # batches from which a loader gets a progress bar
+
+
+def probabilities_of(data: Any, unit_dims: int | Sequence[int] | None = None) -> Tensor:
+    """(d,) float32 probabilities p_i ~ sqrt(E x_i^2) of an array, a sparse matrix, a tensor or a loader of batches."""
+    if hasattr(data, "tocsr"):
+        moments = torch.from_numpy(second_moments(data))
+    elif isinstance(data, (np.ndarray, Tensor)):
+        moments = _rows(torch.as_tensor(data), unit_dims).pow(2).mean(0)
+    elif isinstance(data, Iterable):
+        moments = _moments_of_batches(_tensors(_with_progress(data)), unit_dims)
+    else:
+        raise TypeError(
+            f"data of type {type(data).__name__}: give an array, a sparse matrix, a tensor or a data loader"
+        )
+    return sampling_probabilities(checked_masses(moments, "second moments of the data")).float()
+
+
+def _moments_of_batches(batches: Iterator[Tensor], unit_dims: int | Sequence[int] | None) -> Tensor:
+    total, size = torch.zeros(()), 0
+    for batch in batches:
+        rows = _rows(batch, unit_dims)
+        total, size = total + rows.pow(2).sum(0), size + len(rows)
+    if size == 0:
+        raise ValueError("the data loader gave no examples, so there are no second moments; is it used up?")
+    return total / size
+
+
+def _rows(batch: Tensor, unit_dims: int | Sequence[int] | None) -> Tensor:
+    return to_rows(batch.detach(), checked_dims(batch, unit_dims)).double()
+
+
+def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:
+    for batch in batches:
+        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+        if not isinstance(inputs, (Tensor, np.ndarray)):
+            raise TypeError(
+                f"a batch of type {type(batch).__name__}: give tensors, or tuples whose first member is one"
+            )
+        yield torch.as_tensor(inputs)
+
+
+def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
+    if not hasattr(batches, "__len__") or len(batches) < LONG:
+        return batches
+    from rich.progress import track
+
+    return track(batches, description="second moments", transient=True)
