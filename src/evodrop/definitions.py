@@ -155,9 +155,7 @@ def checked_masses(masses: Array, name: str) -> Array:
     xp = namespace(masses)
     masses = np.asarray(masses) if xp is np else masses
     if masses.ndim != 1 or len(masses) == 0:
-        raise ValueError(
-            f"{name} has shape {tuple(masses.shape)}, but one value per unit is needed: shape (d,), d >= 1"
-        )
+        raise ValueError(f"{name} has shape {tuple(masses.shape)}, but it takes one value per unit: shape (d,), d >= 1")
     bad = ~(xp.isfinite(masses) & (masses >= 0))
     if bad.any():
         first = int(xp.where(bad)[0][0])
@@ -165,6 +163,13 @@ def checked_masses(masses: Array, name: str) -> Array:
     if not (masses > 0).any():
         raise ValueError(f"{name} are all zero, so no unit could be drawn; at least one must be positive")
     return masses
+
+
+def checked_keep(keep: Array) -> Array:
+    """Keep probabilities themselves if they are masses of at most 1, or a ValueError."""
+    if checked_masses(keep, "keep").max() > 1:
+        raise ValueError(f"keep has a value of {float(keep.max())}, but keep probabilities lie in [0, 1]")
+    return keep
 
 
 def namespace(x: Array) -> Any:

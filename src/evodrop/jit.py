@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import numba
 
 __all__ = ["compiled"]
 
-F = TypeVar("F", bound=Callable[..., object])
 
-
-def compiled(kernel: F) -> F:
+def compiled(kernel: Callable[..., Any]) -> Any:
     """Compile ``kernel`` at its first call, without the GIL, and keep the machine code on disk.
 
     Where no cache folder can be written, numba refuses ``cache=True``; then the code is compiled in memory.
@@ -23,7 +21,6 @@ def compiled(kernel: F) -> F:
         return _njit(kernel, cache=False)
 
 
-def _njit(kernel: F, cache: bool) -> F:
+def _njit(kernel: Callable[..., Any], cache: bool) -> Any:
     # error_model="numpy": a division by zero gives inf or nan and no branch, so loops vectorise.
-    dispatcher: F = numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel)
-    return dispatcher
+    return numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel)

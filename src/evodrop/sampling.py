@@ -25,6 +25,11 @@ from evodrop.threads import over_rows
 
 __all__ = ["draw_counts", "draw_mask", "sample_counts"]
 
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
 U = np.uint64  # in a kernel, an unsigned and a signed integer make a float: every operand wears its U
 GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
 (SHIFT_1, FACTOR_1), (SHIFT_2, FACTOR_2), (SHIFT_3, _) = ((U(shift), U(factor)) for shift, factor in stream.HASH)
@@ -55,7 +60,7 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
     return draw_counts(scaled / scaled.sum(), k, size, seed, os.cpu_count() or 1).astype(np.int64)
 
 
-def draw_counts(probs: npt.NDArray[np.float64], k: int, size: int, seed: int, threads: int) -> npt.NDArray[Any]:
+def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Integers:
     """Counts as in :func:`sample_counts` for probs that sum to 1, in the narrowest type that holds them all.
 
     Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum tells, and the same words are then
@@ -67,7 +72,7 @@ def draw_counts(probs: npt.NDArray[np.float64], k: int, size: int, seed: int, th
         counts = np.empty((size, len(probs)), dtype)
         fitted: list[bool] = []
 
-        def fill(start: int, stop: int, counts: npt.NDArray[Any] = counts, fitted: list[bool] = fitted) -> None:
+        def fill(start: int, stop: int, counts: Integers = counts, fitted: list[bool] = fitted) -> None:
             fitted.append(fill_counts(counts[start:stop], table, bits, k, U(seed), start))
 
         over_rows(fill, size, threads, WORK_PER_THREAD // (k + len(probs)) + 1)
@@ -76,7 +81,7 @@ def draw_counts(probs: npt.NDArray[np.float64], k: int, size: int, seed: int, th
     return counts
 
 
-def draw_mask(keep: npt.NDArray[np.float64], size: int, seed: int, threads: int) -> npt.NDArray[np.uint8]:
+def draw_mask(keep: Floats, size: int, seed: int, threads: int) -> Bytes:
     """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0."""
     chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
     mask = np.empty((size, len(keep)), np.uint8)
@@ -89,14 +94,14 @@ def draw_mask(keep: npt.NDArray[np.float64], size: int, seed: int, threads: int)
 
 
 @compiled
-def hashed(z):  # type: ignore[no-untyped-def]
+def hashed(z: np.uint64) -> np.uint64:
     z = (z ^ (z >> SHIFT_1)) * FACTOR_1
     z = (z ^ (z >> SHIFT_2)) * FACTOR_2
     return z ^ (z >> SHIFT_3)
 
 
 @compiled
-def integer_masses(probs, size):  # type: ignore[no-untyped-def]
+def integer_masses(probs: Floats, size: int) -> Integers:
     """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit.
 
     The floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes
@@ -126,8 +131,8 @@ def integer_masses(probs, size):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def build_table(probs, bits):  # type: ignore[no-untyped-def]
-    """The alias table (Walker 1977; Vose 1991), one word a bucket: the threshold above, the other unit in ``bits`` bits below.
+def build_table(probs: Floats, bits: int) -> Words:
+    """The alias table of Walker (1977), a word per bucket: the threshold, and in the last ``bits`` bits the other unit.
 
     Each bucket holds the same mass: its own unit's up to the threshold, a richer unit's above. Integers, so that
     the books balance to the last bit. Units from len(probs) on are padding: they own nothing.
@@ -153,7 +158,7 @@ def build_table(probs, bits):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def fill_counts(counts, table, bits, k, seed, first):  # type: ignore[no-untyped-def]
+def fill_counts(counts: Integers, table: Words, bits: int, k: int, seed: np.uint64, first: int) -> bool:
     """Fill each row with k draws; row 0 is row ``first`` of the stream. False as soon as a count has wrapped round."""
     bucket_shift, low = U(MASS_BITS - bits), U(bits)
     below_bucket, below_threshold = (U(1) << bucket_shift) - U(1), (U(1) << low) - U(1)
@@ -176,7 +181,7 @@ def fill_counts(counts, table, bits, k, seed, first):  # type: ignore[no-untyped
 
 
 @compiled
-def fill_mask(mask, chances, seed, first):  # type: ignore[no-untyped-def]
+def fill_mask(mask: Bytes, chances: Words, seed: np.uint64, first: int) -> None:
     """Fill each row with independent bytes, 1 with probability chances[i] / 2^62."""
     for r in range(len(mask)):
         row = mask[r]

@@ -1,7 +1,7 @@
 """The random words, as numbers: what the samplers of every device have in common.
 
-Word t of row r is ``hashed(hashed(seed + r * ROW_STEP) + t * GOLDEN)`` modulo 2^64, where ``hashed`` is the finaliser of
-SplitMix64 (Steele, Lea and Flood 2014): for each (shift, factor) of ``HASH``, ``z = (z ^ (z >> shift)) * factor``.
+Word t of row r is ``hashed(hashed(seed + r * ROW_STEP) + t * GOLDEN)`` modulo 2^64. There, ``hashed`` is the finaliser
+of SplitMix64 (Steele, Lea and Flood 2014): for each (shift, factor) of ``HASH``, ``z = (z ^ (z >> shift)) * factor``.
 A seed, a row and a counter give the word: no state, so any row can be made by any thread, and made again.
 """
 

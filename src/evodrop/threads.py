@@ -16,7 +16,7 @@ __all__ = ["over_rows"]
 
 
 def over_rows(work: Callable[[int, int], object], rows: int, threads: int, least: int) -> None:
-    """Call ``work(start, stop)`` on parts of ``range(rows)`` in up to ``threads`` threads, ``least`` rows a part or more.
+    """Call ``work(start, stop)`` on parts of ``range(rows)``, of ``least`` rows or more, in up to ``threads`` threads.
 
     The calling thread does the first part, and any other part that no worker has begun by then: a busy pool delays
     nobody.

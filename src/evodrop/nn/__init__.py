@@ -1,19 +1,23 @@
 """evodrop for PyTorch: replace ``nn.Dropout(0.5)`` by ``evodrop.nn.EvolutionalDropout(0.5)``.
 
-==============  ====================================================================
+==============  =========================================================================
 ``functional``  the dropouts as functions
 ``modules``     the dropouts as layers
-``convert``     :func:`convert_dropout`: swap the dropouts of a model
-``noise``       one seed a call, the path that fits the device, and the gradient
+``convert``     :func:`convert_dropout` swaps the dropouts of a model
+``noise``       multiply by noise, and the gradient by the same noise
+``operator``    the noise as a torch operator, for compilers and transforms
+``draw``        one seed a call, and the path that fits the device
 ``law``         from second moments to the chances of each unit
-``layout``      which dimensions are examples, which are units
-``cpu``         the numba path                       ``device``  the plain torch path
+``layout``      which dimensions are examples, and which are units
+``cpu``         the path of numba kernels
+``device``      the path of plain torch operations
 ``statistics``  probabilities of a whole data set
-==============  ====================================================================
+==============  =========================================================================
 """
 
 from evodrop.nn import functional
 from evodrop.nn.convert import convert_dropout
+from evodrop.nn.draw import use_backend
 from evodrop.nn.modules import (
     BernoulliDropout,
     DataDependentDropout,
@@ -22,7 +26,6 @@ from evodrop.nn.modules import (
     EvolutionalDropout2d,
     MultinomialDropout,
 )
-from evodrop.nn.noise import use_backend
 
 __all__ = [
     "BernoulliDropout",

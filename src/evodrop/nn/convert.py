@@ -13,7 +13,10 @@ __all__ = ["convert_dropout"]
 
 M = TypeVar("M", bound=nn.Module)
 SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-CHANNELS = {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d}
+CHANNELS: dict[type[nn.Module], Callable[[float], nn.Module]] = {
+    nn.Dropout1d: EvolutionalDropout1d,
+    nn.Dropout2d: EvolutionalDropout2d,
+}
 
 
 def convert_dropout(
@@ -42,7 +45,7 @@ def convert_dropout(
         if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module)):
             swaps[module] = _replacement(name, module, to)
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
+        for name, child in list(parent._modules.items()):  # named_children() would skip a layer's second name
             if child in swaps:
                 setattr(parent, name, swaps[child])
     return swaps.get(model, model)
@@ -51,6 +54,6 @@ def convert_dropout(
 def _replacement(name: str, module: nn.Module, to: Callable[[float], nn.Module]) -> nn.Module:
     make = CHANNELS.get(type(module), to) if to is EvolutionalDropout else to
     try:
-        return make(module.p).train(module.training)
+        return make(float(module.p)).train(module.training)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"convert_dropout: layer {name!r}, {module}: {error}") from error

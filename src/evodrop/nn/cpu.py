@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -14,6 +16,7 @@ from evodrop.threads import over_rows
 
 __all__ = ["draw", "multiply"]
 
+Array = npt.NDArray[Any]
 ELEMENTS_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
 
 
@@ -30,7 +33,7 @@ def draw(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor) -> tuple[Te
     return torch.from_numpy(_sample(found, len(rows), int(seed) % 2**64)), torch.from_numpy(found.scale).to(dtype)
 
 
-def _sample(found: Chances, size: int, seed: int) -> npt.NDArray[np.generic]:
+def _sample(found: Chances, size: int, seed: int) -> Array:
     threads = torch.get_num_threads()
     if found.k is None:
         return sampling.draw_mask(found.chances, size, seed, threads)
@@ -40,7 +43,7 @@ def _sample(found: Chances, size: int, seed: int) -> npt.NDArray[np.generic]:
     return counts
 
 
-def second_moments(rows: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+def second_moments(rows: Array) -> Array:
     """E[x_i^2] of each column, split by columns, so that no sum depends on the number of threads."""
     size, d = rows.shape[0], rows[0].size
     moments = np.empty(d)
@@ -64,16 +67,15 @@ def multiply(rows: Tensor, counts: Tensor, scale: Tensor) -> Tensor:
     return output.to(rows.dtype)
 
 
-def _array(tensor: Tensor) -> npt.NDArray[np.generic]:
+def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not know, widened to float32."""
     tensor = tensor.detach()
-    array: npt.NDArray[np.generic]
-    array = (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy()
+    array: Array = (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy()
     return array
 
 
 @compiled
-def column_moments(rows, moments, start, stop):  # type: ignore[no-untyped-def]
+def column_moments(rows: Array, moments: Array, start: int, stop: int) -> None:
     """Mean squares of the columns start..stop, in float64. Blocks of columns stay in the nearest cache; four rows at
     a time spare it three visits of four."""
     size = len(rows)
@@ -96,7 +98,7 @@ def column_moments(rows, moments, start, stop):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def scale_rows(rows, counts, scale, products):  # type: ignore[no-untyped-def]
+def scale_rows(rows: Array, counts: Array, scale: Array, products: Array) -> None:
     number = scale.dtype.type  # a count times a float32 would be a float64
     for r in range(len(rows)):
         row, count, product = rows[r], counts[r], products[r]

@@ -1,7 +1,7 @@
 """The path for every other device: plain torch operations, exact as well.
 
-Integer masses and the words of :mod:`evodrop.stream`, as on the CPU; a word finds its unit by bisection of the running sum
-of the masses, where the CPU looks into an alias table, which no device builds quickly. Counts are added up as
+Integer masses and the words of :mod:`evodrop.stream`, as on the CPU; a word finds its unit by bisection of the running
+sum of the masses, where the CPU looks into an alias table, which no device builds quickly. Counts are added up as
 integers, and nothing is read back to the host.
 """
 
@@ -76,7 +76,7 @@ def _integer_masses(probs: Tensor) -> Tensor:
         masses = whole.long() + (carried >> CARRY_BITS) - ((carried - cut) >> CARRY_BITS)
         missing = 2**MASS_BITS - masses.sum()
         scale = scale * (1.0 + missing / 2.0**MASS_BITS)
-    return masses.scatter_add(0, masses.argmax()[None], missing[None])
+    return torch.scatter_add(masses, 0, masses.argmax()[None], missing[None])
 
 
 def _words(seed: Tensor, size: int, draws: Tensor) -> Tensor:
@@ -94,7 +94,8 @@ def _hashed(z: Tensor) -> Tensor:
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
     """The shift of an unsigned word: torch's own copies the sign."""
-    return (z >> bits) & (2 ** (64 - bits) - 1)
+    shifted: Tensor = (z >> bits) & (2 ** (64 - bits) - 1)
+    return shifted
 
 
 def _signed(word: int) -> int:

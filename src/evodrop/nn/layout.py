@@ -30,7 +30,7 @@ def count_units(input: Tensor, units: Sequence[int]) -> int:
 
 
 def to_rows(input: Tensor, units: Sequence[int], shared: Sequence[int] = ()) -> Tensor:
-    """A contiguous (examples, units) tensor, or (examples, units, shared) if one noise is shared over some dimensions."""
+    """Contiguous (examples, units), or (examples, units, shared) where positions share one noise."""
     order = _order(input.ndim, units, shared)
     sizes = [-1, count_units(input, units)] + ([count_units(input, shared)] if shared else [])
     return input.permute(order).reshape(sizes).contiguous()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import checked_masses, checked_rate
+from evodrop.definitions import checked_keep, checked_masses, checked_rate
 from evodrop.nn import functional as F
 from evodrop.nn.statistics import probabilities_of
 
@@ -82,12 +82,12 @@ class BernoulliDropout(_DropoutNd):
 
 
 class MultinomialDropout(_Dropout):
-    """Multinomial noise with fixed probabilities, uniform unless given; see :func:`~evodrop.nn.functional.multinomial_dropout`.
+    """Multinomial noise with fixed probabilities, uniform unless given.
 
     Args:
         p: fraction of the units to drop, in [0, 1).
         probs: (d,) sampling probabilities. Kept in the state_dict.
-        k, scheme, match, uniform_mix, unit_dims: as in the function.
+        k, scheme, match, uniform_mix, unit_dims: as in :func:`~evodrop.nn.functional.multinomial_dropout`.
 
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
@@ -129,7 +129,7 @@ class DataDependentDropout(MultinomialDropout):
     def forward(self, input: Tensor) -> Tensor:
         if self.probs is None and self.training:
             raise RuntimeError(
-                "DataDependentDropout has no probs yet; use DataDependentDropout.from_data(X, p) or load a state_dict"
+                "DataDependentDropout has no probs yet; build it with from_data(X, p) or load a state_dict"
             )
         return super().forward(input)
 
@@ -141,7 +141,7 @@ class DataDependentDropout(MultinomialDropout):
 
 
 class EvolutionalDropout(_Dropout):
-    """Multinomial noise whose probabilities follow the second moments of each mini-batch, so they evolve with the layer.
+    """Multinomial noise whose probabilities follow the second moments of each mini-batch: they evolve with the layer.
 
     A drop-in for ``nn.Dropout``; see :func:`~evodrop.nn.functional.evolutional_dropout`.
 
@@ -184,7 +184,6 @@ def _masses(values: Any, name: str) -> Tensor | None:
     if values is None:
         return None
     masses = torch.as_tensor(values).detach().clone()
-    checked_masses(masses, name)
-    if name == "keep" and masses.max() > 1:
-        raise ValueError(f"keep has a value of {float(masses.max())}, but keep probabilities lie in [0, 1]")
-    return masses if masses.is_floating_point() else masses.float()
+    masses = masses if masses.is_floating_point() else masses.float()
+    checked: Tensor = checked_keep(masses) if name == "keep" else checked_masses(masses, name)
+    return checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,10 @@ def probabilities_of(data: Any, unit_dims: int | Sequence[int] | None = None) ->
         moments = _moments_of_batches(_tensors(_with_progress(data)), unit_dims)
     else:
         raise TypeError(
-            f"data of type {type(data).__name__}: give an array, a sparse matrix, a tensor or a data loader"
+            f"data of type {type(data).__name__}; give an array, a sparse matrix, a tensor or a data loader"
         )
-    return sampling_probabilities(checked_masses(moments, "second moments of the data")).float()
+    probs: Tensor = sampling_probabilities(checked_masses(moments, "second moments of the data"))
+    return probs.float()
 
 
 def _moments_of_batches(batches: Iterator[Tensor], unit_dims: int | Sequence[int] | None) -> Tensor:
@@ -50,14 +51,12 @@ def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:
     for batch in batches:
         inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
         if not isinstance(inputs, (Tensor, np.ndarray)):
-            raise TypeError(
-                f"a batch of type {type(batch).__name__}: give tensors, or tuples whose first member is one"
-            )
+            raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
         yield torch.as_tensor(inputs)
 
 
 def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
-    if not hasattr(batches, "__len__") or len(batches) < LONG:
+    if not isinstance(batches, Sized) or len(batches) < LONG:
         return batches
     from rich.progress import track
 

@@ -1,0 +1,69 @@
+"""Draw the noise of a call: one seed from torch's generator, and the path that fits the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from types import ModuleType
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from evodrop.definitions import checked_keep, checked_masses
+from evodrop.nn.law import Law
+from evodrop.nn.layout import to_rows
+from evodrop.stream import RANK_STEP
+
+__all__ = ["draw_counts", "draw_seed", "path_for", "use_backend"]
+
+BACKENDS = ("auto", "numba", "torch")
+_backend: ContextVar[str] = ContextVar("evodrop_backend", default="auto")
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[None]:
+    """Choose the path within a ``with`` block: ``"numba"`` (CPU only), ``"torch"``, or ``"auto"``, by the device.
+
+    Examples:
+        >>> from evodrop.nn.functional import evolutional_dropout
+        >>> with use_backend("torch"):
+        ...     y = evolutional_dropout(torch.randn(8, 4))
+    """
+    if name not in BACKENDS:
+        raise ValueError(f"use_backend: {name!r} is not a backend; choose one of {', '.join(BACKENDS)}")
+    token = _backend.set(name)
+    try:
+        yield
+    finally:
+        _backend.reset(token)
+
+
+def path_for(device: torch.device) -> ModuleType:
+    """The room with the code for the device. It waits for the first call, since numba takes its time to import."""
+    backend = _backend.get()
+    if backend == "numba" and device.type != "cpu":
+        raise ValueError(f"the numba backend takes CPU tensors, but the input is on {device}; use the backend 'auto'")
+    on_cpu = backend == "numba" or (backend == "auto" and device.type == "cpu")
+    return import_module("evodrop.nn.cpu" if on_cpu else "evodrop.nn.device")
+
+
+def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """64 random bits from torch's generator, moved apart on every rank of a process group."""
+    seed = torch.empty((), dtype=torch.int64, device=device).random_(-(2**63), None, generator=generator)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        seed += torch.distributed.get_rank() * RANK_STEP % 2**63
+    return seed
+
+
+def draw_counts(
+    input: Tensor, law: Law, given: Tensor | None, units: Sequence[int], shared: Sequence[int], seed: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Counts (examples, units) and scale (units,) of the noise, or None if the input passes through as it is."""
+    if given is not None and given.device.type == "cpu":  # elsewhere, looking at the values would stall the device
+        checked_keep(given.detach()) if law.source == "keep" else checked_masses(given.detach(), "probs")
+    rows = to_rows(input.detach(), units, shared)
+    drawn: tuple[Tensor, Tensor] | None = path_for(input.device).draw(rows, law, given, seed)
+    return drawn

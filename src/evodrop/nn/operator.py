@@ -1,0 +1,74 @@
+"""``torch.ops.evodrop.noise``: the noise as floats, for whoever cannot look inside a kernel.
+
+A compiler that traces, ``torch.func`` that transforms and fake tensors need an operator with known shapes; torch then
+multiplies. It draws the same seed as an eager call, so the output is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evodrop.nn.draw import draw_counts, draw_seed
+from evodrop.nn.law import Law
+from evodrop.nn.layout import from_rows
+
+__all__ = ["as_noise", "noise"]
+
+
+# The tag says: random, so neither merge two calls nor make one of them again.
+@torch.library.custom_op("evodrop::noise", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def noise(
+    input: Tensor,
+    given: Tensor | None,
+    source: str,
+    p: float,
+    k: int | None,
+    scheme: str,
+    match: str,
+    uniform_mix: float,
+    units: Sequence[int],
+    shared: Sequence[int],
+    seed: Tensor | None = None,
+) -> Tensor:
+    """Noise for ``input``, of size 1 in the dimensions that share it; float64 for float64, else float32."""
+    law = Law(source, p, k, scheme, match, uniform_mix)
+    drawn = draw_counts(input, law, given, units, shared, draw_seed(input.device) if seed is None else seed)
+    if drawn is None:
+        return torch.ones_like(_empty(input, shared))
+    return as_noise(*drawn, input, units, shared)
+
+
+@noise.register_fake
+def _(input: Tensor, *options: Any) -> Tensor:
+    return _empty(input, shared=options[8])
+
+
+@noise.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], input: Tensor, given: Tensor | None, *options: Any
+) -> tuple[Tensor, int]:
+    """Each of the mapped inputs is a batch of its own, with probabilities of its own; "same" shares the seed."""
+    if info.randomness == "error":
+        raise RuntimeError("vmap: dropout is random; call torch.func.vmap with randomness='different' or 'same'")
+    seed = draw_seed(input.device) if info.randomness == "same" else None
+    inputs = _unmapped(input, in_dims[0], info.batch_size)
+    weights = _unmapped(given, in_dims[1], info.batch_size)
+    return torch.stack([noise(x, w, *options[:8], seed) for x, w in zip(inputs, weights, strict=True)]), 0
+
+
+def as_noise(counts: Tensor, scale: Tensor, input: Tensor, units: Sequence[int], shared: Sequence[int]) -> Tensor:
+    """counts * scale, laid out to be multiplied with ``input``."""
+    return from_rows(counts * scale, _empty(input, shared), [*units, *shared])
+
+
+def _empty(input: Tensor, shared: Sequence[int]) -> Tensor:
+    sizes = [1 if dim in shared else size for dim, size in enumerate(input.shape)]
+    return input.new_empty(sizes, dtype=torch.float64 if input.dtype == torch.float64 else torch.float32)
+
+
+def _unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tensor | None]:
+    return [tensor] * size if tensor is None or dim is None else tensor.unbind(dim)
