@@ -75,7 +75,7 @@ def _integer_masses(probs: Tensor) -> Tensor:
         carried = cut.cumsum(0)
         masses = whole.long() + (carried >> CARRY_BITS) - ((carried - cut) >> CARRY_BITS)
         missing = 2**MASS_BITS - masses.sum()
-        scale = scale * (1.0 + missing / 2.0**MASS_BITS)
+        scale = scale * (1.0 + missing.to(probs.dtype) / 2.0**MASS_BITS)
     return torch.scatter_add(masses, 0, masses.argmax()[None], missing[None])
 
 

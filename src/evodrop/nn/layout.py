@@ -12,9 +12,12 @@ __all__ = ["checked_dims", "count_units", "from_rows", "to_rows"]
 
 
 def checked_dims(input: Tensor, unit_dims: int | Sequence[int] | None) -> tuple[int, ...]:
-    """The dimensions of the units, ascending and not negative; by default all but the first, the batch."""
+    """The dimensions of the units, ascending and not negative; by default all but the first, the batch.
+
+    A vector has no batch: it is one example.
+    """
     if unit_dims is None:
-        return tuple(range(1, input.ndim)) or (0,)
+        return tuple(range(1, input.ndim)) or tuple(range(input.ndim))
     asked = (unit_dims,) if isinstance(unit_dims, int) else tuple(unit_dims)
     dims = tuple(sorted({dim + input.ndim if dim < 0 else dim for dim in asked}))
     if not asked or len(dims) != len(asked) or dims[0] < 0 or dims[-1] >= input.ndim:
@@ -26,7 +29,7 @@ def checked_dims(input: Tensor, unit_dims: int | Sequence[int] | None) -> tuple[
 
 
 def count_units(input: Tensor, units: Sequence[int]) -> int:
-    return math.prod(input.shape[dim] for dim in units)
+    return math.prod([input.shape[dim] for dim in units])
 
 
 def to_rows(input: Tensor, units: Sequence[int], shared: Sequence[int] = ()) -> Tensor:

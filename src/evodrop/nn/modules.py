@@ -78,7 +78,8 @@ class BernoulliDropout(_DropoutNd):
         return F.bernoulli_dropout(input, self.p, self.keep, self.training, unit_dims=self.unit_dims)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}" if self.keep is None else f"keep=({len(self.keep)},)"
+        rate = f"p={self.p}" if self.keep is None else f"keep of {len(self.keep)} units"
+        return f"{rate}, scheme='bernoulli'"
 
 
 class MultinomialDropout(_Dropout):

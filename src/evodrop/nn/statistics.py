@@ -22,7 +22,7 @@ def probabilities_of(data: Any, unit_dims: int | Sequence[int] | None = None) ->
     if hasattr(data, "tocsr"):
         moments = torch.from_numpy(second_moments(data))
     elif isinstance(data, (np.ndarray, Tensor)):
-        moments = _rows(torch.as_tensor(data), unit_dims).pow(2).mean(0)
+        moments = _moments_of_batches(iter([torch.as_tensor(data)]), unit_dims)
     elif isinstance(data, Iterable):
         moments = _moments_of_batches(_tensors(_with_progress(data)), unit_dims)
     else:
@@ -34,17 +34,20 @@ def probabilities_of(data: Any, unit_dims: int | Sequence[int] | None = None) ->
 
 
 def _moments_of_batches(batches: Iterator[Tensor], unit_dims: int | Sequence[int] | None) -> Tensor:
-    total, size = torch.zeros(()), 0
+    total, size = torch.zeros(0, dtype=torch.float64), 0
     for batch in batches:
-        rows = _rows(batch, unit_dims)
-        total, size = total + rows.pow(2).sum(0), size + len(rows)
+        if batch.numel() == 0:
+            continue
+        rows = to_rows(batch.detach(), checked_dims(batch, unit_dims)).double()
+        if size and len(total) != rows.shape[1]:
+            raise ValueError(
+                f"a batch of shape {tuple(batch.shape)} has {rows.shape[1]} units, not {len(total)} as before"
+            )
+        squares = rows.square().sum(0)
+        total, size = total + squares if size else squares, size + len(rows)
     if size == 0:
-        raise ValueError("the data loader gave no examples, so there are no second moments; is it used up?")
+        raise ValueError("the data hold no examples, so there are no second moments; is the loader used up?")
     return total / size
-
-
-def _rows(batch: Tensor, unit_dims: int | Sequence[int] | None) -> Tensor:
-    return to_rows(batch.detach(), checked_dims(batch, unit_dims)).double()
 
 
 def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:

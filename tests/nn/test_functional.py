@@ -1,0 +1,332 @@
+"""The open cases of the design, one by one, and the options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from evodrop.definitions import n_draws, sampling_probabilities, second_moments
+from evodrop.nn import functional as F
+
+FUNCTIONS = [F.evolutional_dropout, F.multinomial_dropout, F.bernoulli_dropout]
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def counts_of(x, **options):
+    """The counts behind a call of evolutional dropout, from its output: noise * k * probs."""
+    noise = F.evolutional_dropout(x, **options).double() / x.double()
+    k = options.get("k") or n_draws(x.shape[1], options.get("p", 0.5))
+    return noise * k * sampling_probabilities(second_moments(x))
+
+
+def test_every_draw_is_k_counts(backend):
+    counts = counts_of(torch.randn(64, 100))
+    torch.testing.assert_close(counts, counts.round(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(counts.sum(1), torch.full((64,), 50.0, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_a_unit_that_is_always_zero_stays_zero_and_is_never_drawn(backend):
+    x = torch.rand(1000, 4) + 1
+    x[:, 2] = 0
+    y = F.evolutional_dropout(x, k=3)
+    assert (y[:, 2] == 0).all()
+    probs = sampling_probabilities(second_moments(x))
+    kept = [0, 1, 3]
+    counts = (y / x)[:, kept].double() * 3 * probs[kept]
+    torch.testing.assert_close(counts.sum(1), torch.full((1000,), 3.0, dtype=torch.float64), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_all_zero_batch_comes_back_as_it_is(backend, function):
+    assert (function(torch.zeros(5, 7)) == 0).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,), (0, 3, 4)])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_empty_batch_comes_back_as_it_is(backend, function, shape):
+    x = torch.empty(shape)
+    assert function(x) is x
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+def test_units_with_non_finite_activations_pass_through(backend, bad, scheme):
+    x = torch.randn(200, 50)
+    x[3, 7] = bad
+    for y in (
+        F.evolutional_dropout(x, scheme=scheme),
+        F.multinomial_dropout(x, scheme=scheme),
+        F.multinomial_dropout(x, probs=torch.arange(50.0), scheme=scheme),
+        F.bernoulli_dropout(x),
+    ):
+        torch.testing.assert_close(y[:, 7], x[:, 7], equal_nan=True)
+        others = torch.cat([y[:, :7], y[:, 8:]], 1)
+        assert torch.isfinite(others).all()
+        assert (others == 0).float().mean() > 0.3
+
+
+def test_a_batch_with_nothing_finite_passes_through(backend):
+    x = torch.full((3, 4), float("nan"))
+    assert F.evolutional_dropout(x).isnan().all()
+
+
+def test_finite_activations_whose_squares_overflow_are_dropped_as_usual(backend):
+    x = torch.full((100, 20), 1e30)
+    y = F.evolutional_dropout(x)
+    assert (y == 0).any()
+    assert torch.isfinite(y).all()
+    assert (F.evolutional_dropout(torch.full((100, 20), 1e-30)) > 0).any()
+
+
+def test_one_example_is_a_batch(backend):
+    x = torch.rand(1, 40)
+    y = F.evolutional_dropout(x)
+    assert y.sum().item() == pytest.approx(x.sum().item(), rel=1e-5)  # p ~ x: every draw is worth sum(x) / k
+
+
+def test_a_vector_is_one_example_of_units(backend):
+    x = torch.rand(40)
+    assert F.evolutional_dropout(x).sum().item() == pytest.approx(x.sum().item(), rel=1e-5)
+
+
+def test_a_scalar_is_one_unit(backend):
+    assert F.evolutional_dropout(torch.tensor(3.0)) == 3.0
+
+
+def test_counts_above_255_do_not_wrap(backend):
+    x = torch.ones(3, 2)
+    y = F.evolutional_dropout(x, k=1000)
+    torch.testing.assert_close(y.sum(1), torch.full((3,), 2.0))
+
+
+def test_uniform_mix_bounds_the_noise_of_a_rarely_active_unit(backend):
+    x = torch.ones(500, 10)
+    x[1:, 0] = 0
+    x[0, 0] = 1e-6
+    bound = 5 / (5 * 0.2 / 10)  # all k draws at once, each worth 1 / (k p) with p of at least mix / d
+    noise = [F.evolutional_dropout(x, uniform_mix=0.2)[0, 0] / 1e-6 for _ in range(100)]
+    assert 0 < max(noise) <= bound + 1e-3
+    assert (F.evolutional_dropout(x, uniform_mix=1.0)[:, 1:].double() * 5 / 10 % 1 == 0).all()
+
+
+def test_unit_dims_make_every_position_an_example(backend):
+    x = torch.rand(6, 7, 8)
+    for dims in (-1, 2, (2,)):
+        torch.manual_seed(4)
+        y = F.evolutional_dropout(x, unit_dims=dims)
+        torch.manual_seed(4)
+        flat = F.evolutional_dropout(x.view(42, 8))
+        torch.testing.assert_close(y, flat.view(6, 7, 8), rtol=0, atol=0)
+    torch.manual_seed(4)
+    across = F.evolutional_dropout(x, unit_dims=0)
+    torch.manual_seed(4)
+    moved = F.evolutional_dropout(x.permute(1, 2, 0).reshape(56, 6)).view(7, 8, 6).permute(2, 0, 1)
+    torch.testing.assert_close(across, moved, rtol=0, atol=0)
+
+
+def test_every_dimension_but_the_first_is_a_unit(backend):
+    x = torch.rand(6, 3, 4, 5)
+    torch.manual_seed(4)
+    y = F.evolutional_dropout(x)
+    torch.manual_seed(4)
+    torch.testing.assert_close(y.flatten(1), F.evolutional_dropout(x.flatten(1)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [F.evolutional_dropout1d, F.evolutional_dropout2d])
+@pytest.mark.parametrize("batched", [True, False])
+def test_channels_are_dropped_whole(backend, make, batched):
+    shape = (40, 12, 9) if make is F.evolutional_dropout1d else (40, 12, 3, 3)
+    x = torch.rand(shape if batched else shape[1:], requires_grad=True)
+    y = make(x)
+    y.sum().backward()
+    noise = (y / x).detach().reshape(-1, 12, 9)
+    torch.testing.assert_close(noise, noise[:, :, :1].expand_as(noise))
+    moments = x.detach().reshape(-1, 12, 9).double().square().mean((0, 2))
+    counts = noise[:, :, 0].double() * 6 * sampling_probabilities(moments)
+    torch.testing.assert_close(counts, counts.round(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(counts.sum(1), torch.full_like(counts[:, 0], 6.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(x.grad.reshape(-1, 12, 9), noise)
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+def test_eval_is_the_very_same_tensor(backend, function):
+    x = torch.randn(2, 3, 4, 5)
+    assert function(x, training=False) is x
+
+
+@pytest.mark.parametrize("match", ["distinct", "noise"])
+def test_at_rate_0_a_match_would_need_infinitely_many_draws(backend, match):
+    x = torch.randn(5, 6)
+    assert F.evolutional_dropout(x, 0.0, match=match) is x
+    assert F.bernoulli_dropout(x, 0.0) is x
+    assert F.evolutional_dropout(x, 0.0) is not x  # the paper's k = d draws are still noise
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_output_has_the_dtype_of_the_input(backend, function, dtype):
+    x = (torch.rand(500, 64, dtype=torch.float64) + 0.5).to(dtype).requires_grad_()
+    y = function(x)
+    y.sum().backward()
+    assert y.dtype == x.grad.dtype == dtype
+    kept = (y / x).detach().double()[y != 0]
+    assert 1.0 < float(kept.mean()) < 4.0
+    # a sum over 32 000 units, each with noise of variance about 2 at most
+    assert float(y.detach().double().mean() / x.detach().double().mean()) == pytest.approx(
+        1, abs=5 * (2 / 32_000) ** 0.5
+    )
+
+
+def test_all_dtypes_see_the_same_draws(backend):
+    x = torch.randint(1, 5, (20, 64)).double()  # exact in every dtype
+    outputs = []
+    for dtype in DTYPES:
+        torch.manual_seed(1)
+        outputs.append(F.evolutional_dropout(x.to(dtype)).double())
+    for output in outputs[1:]:
+        torch.testing.assert_close(output, outputs[0], rtol=1e-2, atol=0)
+
+
+def strided(x):
+    return torch.stack([x, x], dim=-1)[..., 0]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x.to(memory_format=torch.channels_last),
+        lambda x: x.transpose(2, 3).contiguous().transpose(2, 3),
+        lambda x: x.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+        strided,
+    ],
+)
+def test_layout_changes_neither_the_noise_nor_the_memory_format(backend, layout):
+    x = torch.rand(8, 3, 4, 5)
+    upstream = torch.rand(8, 3, 4, 5)
+    results = []
+    for version in (x.clone(), layout(x.clone())):
+        version.requires_grad_()
+        torch.manual_seed(2)
+        y = F.evolutional_dropout(version)
+        y.backward(upstream)
+        assert y.stride() == torch.nn.functional.dropout(version.detach()).stride()
+        results.append((y.detach(), version.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
+
+
+def test_expanded_inputs_work(backend):
+    y = F.evolutional_dropout(torch.rand(1, 20).expand(50, 20))
+    assert len({tuple(row) for row in y.tolist()}) > 40
+
+
+def test_the_gradient_is_the_upstream_times_the_noise(backend):
+    for function in FUNCTIONS:
+        x = torch.rand(32, 48, requires_grad=True)
+        upstream = torch.randn(32, 48)
+        y = function(x)
+        y.backward(upstream)
+        torch.testing.assert_close(x.grad, upstream * (y / x).detach())
+
+
+def test_gradcheck_with_the_noise_frozen(backend):
+    def frozen(x):
+        torch.manual_seed(5)
+        return F.multinomial_dropout(x, probs=torch.arange(1.0, 7.0))
+
+    x = torch.rand(4, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(frozen, x, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(frozen, x)
+
+
+def test_no_gradient_flows_through_probs(backend):
+    x = torch.rand(4, 6, requires_grad=True)
+    probs = torch.rand(6, requires_grad=True)
+    F.multinomial_dropout(x, probs=probs).sum().backward()
+    assert probs.grad is None
+
+
+def test_probs_are_divided_by_their_sum(backend):
+    x = torch.rand(50, 3)
+    outputs = []
+    for factor in (1.0, 1e-30, 3e37):
+        torch.manual_seed(1)
+        outputs.append(F.multinomial_dropout(x, probs=torch.tensor([1.0, 2.0, 3.0]) * factor))
+    torch.testing.assert_close(outputs[1:], [outputs[0]] * 2)
+
+
+def test_a_generator_replaces_the_global_one(backend):
+    x = torch.rand(20, 30)
+    state = torch.get_rng_state()
+    first, second = (F.evolutional_dropout(x, generator=torch.Generator().manual_seed(7)) for _ in range(2))
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not torch.equal(F.evolutional_dropout(x, generator=torch.Generator().manual_seed(8)), first)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 2.0, float("nan"), None, "half"])
+@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+def test_bad_rates_are_named_in_training_and_in_eval(function, p):
+    for training in (True, False):
+        with pytest.raises(ValueError, match=r"dropout rate is .*\[0, 1\)"):
+            function(torch.rand(2, 3, 4, 5), p, training=training)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"k": 0}, "k is 0, but the number of draws is an integer of at least 1"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"scheme": "gaussian"}, "scheme is 'gaussian', but it is one of 'multinomial', 'bernoulli'"),
+        ({"match": "units"}, "match is 'units', but it is one of 'draws', 'distinct', 'noise'"),
+        ({"k": 3, "match": "noise"}, "only one of them"),
+        ({"uniform_mix": 1.5}, r"uniform_mix is 1.5, .* \[0, 1\]"),
+        ({"uniform_mix": float("nan")}, "uniform_mix is nan"),
+        ({"unit_dims": 2}, r"unit_dims is 2, but the input has shape \(4, 3\)"),
+        ({"unit_dims": (1, -1)}, r"unit_dims is \(1, -1\)"),
+        ({"unit_dims": ()}, r"unit_dims is \(\)"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    for function in (F.evolutional_dropout, F.multinomial_dropout):
+        with pytest.raises(ValueError, match=message):
+            function(torch.rand(4, 3), **options)
+
+
+@pytest.mark.parametrize(
+    ("probs", "message"),
+    [
+        ([1.0, 1.0], r"probs has shape \(2,\) .* needs shape \(3,\)"),
+        ([[1.0, 1.0, 1.0]], r"probs has shape \(1, 3\)"),
+        ([1.0, -1.0, 1.0], r"probs\[1\] is -1.0"),
+        ([1.0, float("nan"), 1.0], r"probs\[1\] is nan"),
+        ([0.0, 0.0, 0.0], "probs are all zero"),
+    ],
+)
+def test_bad_probs_are_named(backend, probs, message):
+    with pytest.raises(ValueError, match=message):
+        F.multinomial_dropout(torch.rand(4, 3), probs=torch.tensor(probs))
+
+
+def test_bad_keep_is_named(backend):
+    with pytest.raises(ValueError, match=r"keep has a value of 1.5, .* \[0, 1\]"):
+        F.bernoulli_dropout(torch.rand(4, 3), keep=torch.tensor([1.0, 1.5, 0.0]))
+
+
+@pytest.mark.parametrize("x", [torch.ones(3, 4, dtype=torch.long), torch.ones(3, 4, dtype=torch.complex64)])
+def test_bad_dtypes_are_named(x):
+    with pytest.raises(TypeError, match=r"dropout of a tensor of torch\."):
+        F.evolutional_dropout(x)
+
+
+def test_bad_channel_shapes_are_named():
+    with pytest.raises(
+        ValueError, match=r"evolutional_dropout2d: the input has shape \(3, 4\), but it takes \(N, C, H, W\)"
+    ):
+        F.evolutional_dropout2d(torch.ones(3, 4))
+
+
+def test_a_huge_scale_of_a_unit_that_is_never_drawn_makes_no_nan(backend):
+    probs = torch.tensor([1.0, 1e-300], dtype=torch.float64)
+    y = F.multinomial_dropout(torch.ones(10, 2), probs=probs, k=4)
+    np.testing.assert_array_equal(y, [[1.0, 0.0]] * 10)

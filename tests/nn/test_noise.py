@@ -1,0 +1,212 @@
+"""The ecosystem: compilers, checkpointing, autocast, transforms, threads, forks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, jvp, vmap
+from torch.utils.checkpoint import checkpoint
+
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, EvolutionalDropout2d, MultinomialDropout
+from evodrop.nn.functional import evolutional_dropout
+
+LAYERS = [
+    EvolutionalDropout(0.5),
+    EvolutionalDropout(0.5, scheme="bernoulli"),
+    EvolutionalDropout(0.3, match="noise", uniform_mix=0.1),
+    EvolutionalDropout(0.3, match="distinct"),
+    MultinomialDropout(0.5, probs=torch.arange(1.0, 33.0)),
+    BernoulliDropout(0.2),
+]
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler")
+
+
+def seeded(function, *arguments, seed=3):
+    torch.manual_seed(seed)
+    return function(*arguments)
+
+
+def values_and_gradient(model, x, seed=3):
+    x = x.clone().requires_grad_()
+    y = seeded(model, x, seed=seed)
+    y.square().sum().backward()
+    return y.detach(), x.grad
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+@pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
+def test_compiled_without_a_graph_break_and_equal_to_eager(layer, compiler):
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), layer)
+    x = torch.randn(16, 32)
+    eager = values_and_gradient(model, x)
+    compiled = torch.compile(model, fullgraph=True, backend=compiler)
+    torch.testing.assert_close(values_and_gradient(compiled, x), eager)
+    assert not torch.equal(values_and_gradient(compiled, x, seed=4)[0], eager[0])
+
+
+def test_compiled_calls_with_equal_inputs_have_different_noise():
+    torch.compiler.reset()
+    twice = torch.compile(
+        lambda x: evolutional_dropout(x) - evolutional_dropout(x), fullgraph=True, backend="aot_eager"
+    )
+    assert twice(torch.ones(8, 32)).any()
+
+
+def test_compiled_for_any_batch_size():
+    torch.compiler.reset()
+    layer = EvolutionalDropout(0.5)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
+    for size in (4, 7, 11):
+        x = torch.randn(size, 32)
+        torch.testing.assert_close(seeded(compiled, x), seeded(layer, x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpointing_gives_the_gradient_of_the_plain_run(backend, layer, use_reentrant):
+    model = nn.Sequential(nn.Linear(32, 32), layer, nn.ReLU())
+    x = torch.randn(16, 32)
+    saved = values_and_gradient(lambda x: checkpoint(model, x, use_reentrant=use_reentrant), x)
+    torch.testing.assert_close(saved, values_and_gradient(model, x), rtol=0, atol=0)
+
+
+def test_checkpointing_inside_a_compiled_model():
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Linear(32, 32), EvolutionalDropout(0.5), nn.ReLU())
+    saving = torch.compile(lambda x: checkpoint(model, x, use_reentrant=False), backend="aot_eager")
+    x = torch.randn(16, 32)
+    torch.testing.assert_close(values_and_gradient(saving, x), values_and_gradient(model, x))
+
+
+def test_autocast_keeps_bfloat16():
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), EvolutionalDropout(0.5), nn.Linear(64, 4))
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model[:3](torch.randn(8, 32))
+        loss = model(torch.randn(8, 32)).float().square().mean()
+    assert hidden.dtype == torch.bfloat16
+    loss.backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=str)
+def test_export_in_eval(layer):
+    model = nn.Sequential(nn.Linear(32, 32), layer).eval()
+    x = torch.randn(3, 32)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+def test_fake_tensors_know_the_shape():
+    with torch._subclasses.FakeTensorMode():
+        assert EvolutionalDropout(0.5)(torch.randn(3, 5)).shape == (3, 5)
+        assert EvolutionalDropout2d(0.5)(torch.randn(3, 5, 2, 2)).shape == (3, 5, 2, 2)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_vmap_with_different_noise(backend, size):
+    layer = EvolutionalDropout(0.5)
+    y = vmap(layer, randomness="different")(torch.ones(6, size, 40))
+    assert y.shape == (6, size, 40)
+    torch.testing.assert_close(y.sum(-1), torch.full((6, size), 40.0))  # each a batch of its own with k counts a row
+    assert len({tuple(noise.flatten().tolist()) for noise in y}) == 6
+
+
+def test_vmap_with_the_same_noise_and_without_a_choice(backend):
+    layer = EvolutionalDropout(0.5)
+    y = vmap(layer, in_dims=1, out_dims=1, randomness="same")(torch.ones(3, 6, 40))
+    torch.testing.assert_close(y, y[:, :1].expand_as(y), rtol=0, atol=0)
+    assert len({tuple(row) for row in y[:, 0].tolist()}) == 3
+    with pytest.raises(RuntimeError, match="randomness='different' or 'same'"):
+        vmap(layer)(torch.ones(6, 3, 40))
+
+
+def test_vmap_over_probabilities(backend):
+    probs = torch.eye(4)
+    y = vmap(lambda p: MultinomialDropout(k=3)(torch.ones(2, 4)) * 0 + _with_probs(p), randomness="different")(probs)
+    torch.testing.assert_close(y, 1.0 * torch.eye(4)[:, None].expand(4, 2, 4))
+
+
+def _with_probs(probs):
+    from evodrop.nn.functional import multinomial_dropout
+
+    return multinomial_dropout(torch.ones(2, 4), probs=probs, k=3)
+
+
+def test_gradients_per_example_by_vmap_of_grad():
+    model = nn.Sequential(nn.Linear(10, 20), EvolutionalDropout(0.5), nn.Linear(20, 1))
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters, x):
+        return functional_call(model, parameters, (x[None],)).sum()
+
+    gradients = vmap(grad(loss), in_dims=(None, 0), randomness="different")(parameters, torch.randn(5, 10))
+    assert gradients["0.weight"].shape == (5, 20, 10)
+
+
+def test_forward_mode_goes_through_the_noise_as_through_a_constant():
+    x, tangent = torch.rand(4, 30), torch.rand(4, 30)
+    y, pushed = seeded(jvp, EvolutionalDropout(0.5), (x,), (tangent,))
+    torch.testing.assert_close(pushed, tangent * y / x)
+
+
+def test_same_seed_same_output_for_any_number_of_threads(threads):
+    x = torch.randn(256, 4096)
+    results = []
+    for number in (1, 2, 5):
+        threads(number)
+        results.append(values_and_gradient(EvolutionalDropout(0.5), x))
+    torch.testing.assert_close(results[1:], [results[0]] * 2, rtol=0, atol=0)
+    assert not torch.equal(values_and_gradient(EvolutionalDropout(0.5), x, seed=4)[0], results[0][0])
+
+
+def test_eight_threads_at_once(threads):
+    threads(4)
+    x = torch.randn(256, 2048)
+    expected = [evolutional_dropout(x, generator=torch.Generator().manual_seed(seed)) for seed in range(8)]
+
+    def work(seed):
+        return [evolutional_dropout(x, generator=torch.Generator().manual_seed(seed)) for _ in range(10)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for seed, outputs in enumerate(pool.map(work, range(8))):
+            torch.testing.assert_close(outputs, [expected[seed]] * 10, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_use_before_and_after_a_fork():
+    code = """
+import os, torch
+from evodrop.nn.functional import evolutional_dropout
+torch.set_num_threads(2)
+x = torch.randn(256, 4096)
+drop = lambda: evolutional_dropout(x, generator=torch.Generator().manual_seed(1))
+before = drop()
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(drop(), before) else 1)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), torch.equal(drop(), before))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout == "0 True\n", run.stderr
+
+
+@pytest.mark.parametrize("k", [None, 20_000])
+def test_a_byte_per_element_is_kept_for_the_backward_pass(k):
+    kept = []
+    x = torch.randn(64, 1000, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.nbytes) or tensor, lambda t: t):
+        EvolutionalDropout(0.5, k=k)(x)
+    assert sum(kept) <= 64 * 1000 + 4 * 1000
+
+
+def test_a_generator_needs_eager_mode():
+    with pytest.raises(ValueError, match="generator= is for eager mode"):
+        vmap(lambda x: evolutional_dropout(x, generator=torch.Generator()), randomness="same")(torch.ones(2, 3, 4))

@@ -1,0 +1,75 @@
+"""The house: which room may import which, and what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evodrop
+
+SOURCE = Path(evodrop.__file__).parent
+ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
+    "definitions": set(),
+    "matching": {"definitions"},
+    "stream": set(),
+    "jit": set(),
+    "threads": set(),
+    "sampling": {"definitions", "stream", "jit", "threads"},
+    "nn": {"definitions", "matching", "sampling", "stream", "jit", "threads"},
+}
+
+
+def imported_rooms(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "evodrop":
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module.startswith("evodrop."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("evodrop."))
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    room = path.relative_to(SOURCE).with_suffix("").parts[0]
+    if room == "__init__":
+        assert set(imported_rooms(path)) == set()
+    else:
+        assert set(imported_rooms(path)) <= ROOMS[room] | {room}
+
+
+def test_the_map_names_every_public_room():
+    for room in evodrop.__all__:
+        if room != "__version__":
+            assert f"``{room}``" in evodrop.__doc__
+            assert getattr(evodrop, room).__name__ == f"evodrop.{room}"
+    with pytest.raises(AttributeError, match="no attribute 'door'"):
+        _ = evodrop.door
+    assert set(evodrop.__all__) <= set(dir(evodrop))
+
+
+def fresh(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import evodrop", "torch sklearn numba numpy scipy"),
+        ("import evodrop.definitions, evodrop.sampling", "torch sklearn"),
+        ("import evodrop.nn", "sklearn numba rich scipy"),
+    ],
+)
+def test_importing_brings_no_more_than_it_needs(statement, absent):
+    assert fresh(f"{statement}; import sys; print([name for name in {absent.split()} if name in sys.modules])") == "[]"
+
+
+def test_importing_is_quick():
+    """A generous bound against work at import; the benchmark measures the figure."""
+    time = "from time import perf_counter as now; {}; start = now(); import {}; print(now() - start)"
+    assert min(float(fresh(time.format("pass", "evodrop"))) for _ in range(3)) < 0.15
+    assert min(float(fresh(time.format("import torch", "evodrop.nn"))) for _ in range(3)) < 0.3

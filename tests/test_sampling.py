@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
+
+from evodrop import sampling, stream
+from evodrop.sampling import MASS_BITS, build_table, draw_counts, draw_mask, integer_masses, sample_counts
+
+RNG = np.random.default_rng(0)
+AWKWARD = {
+    "uniform": np.ones(1000),
+    "one unit": np.ones(1),
+    "all the mass in one": np.array([0.0, 1.0, 0.0]),
+    "nearly all the mass in one": np.array([1.0, 1e-300, 1e-17]),
+    "300 orders of magnitude": 10.0 ** np.linspace(0, -300, 301),
+    "huge": np.full(3, 1e308),
+    "tiny": np.array([5e-324, 5e-324]),
+    "zeros": np.where(RNG.random(500) < 0.5, 0.0, RNG.random(500)),
+    "uneven": RNG.dirichlet(np.full(4096, 0.1)),
+    "a power of two": RNG.random(1024),
+    "one more": RNG.random(1025),
+    "many": RNG.random(10**5) ** 3,
+}
+
+
+def normalised(masses):
+    scaled = masses / masses.max()
+    return scaled / scaled.sum()
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_the_table_holds_every_probability_to_within_2_to_the_minus_50(name):
+    masses = AWKWARD[name]
+    integers = integer_masses(normalised(masses), len(masses))
+    total = sum(map(Fraction, masses.tolist()))
+    assert sum(map(int, integers)) == 2**MASS_BITS
+    assert ((integers == 0) | (masses > 0)).all()
+    for mass, integer in zip(masses.tolist(), integers.tolist(), strict=True):
+        assert abs(Fraction(integer, 2**MASS_BITS) - Fraction(mass) / total) < Fraction(1, 2**50)
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_the_buckets_give_each_unit_its_mass_to_the_last_bit(name):
+    probs = normalised(AWKWARD[name])
+    bits = (len(probs) - 1).bit_length()
+    table = build_table(probs, bits).astype(object)
+    thresholds, others = table >> bits, table & (2**bits - 1)
+    law = np.zeros(2**bits, object)
+    law += thresholds
+    np.add.at(law, others.astype(np.int64), 2 ** (MASS_BITS - bits) - thresholds)
+    assert (law[: len(probs)] == integer_masses(probs, len(probs))).all()
+    assert (law[len(probs) :] == 0).all()
+
+
+def test_words_are_the_hash_of_seed_row_and_counter():
+    def hashed(z):
+        for shift, factor in stream.HASH:
+            z = (z ^ (z >> shift)) * factor % 2**64
+        return z
+
+    for z in (0, 1, 2**63, 2**64 - 1, 0x123456789ABCDEF):
+        assert int(sampling.hashed(np.uint64(z))) == hashed(z)
+    seed, size, d = 2**64 - 5, 3, 8  # uniform over a power of two: the unit is the top bits of the word
+    expected = np.zeros((size, d), int)
+    for row in range(size):
+        key = hashed((seed + row * stream.ROW_STEP) % 2**64)
+        for t in range(5):
+            expected[row, hashed((key + t * stream.GOLDEN) % 2**64) >> 61] += 1
+    np.testing.assert_array_equal(sample_counts(np.ones(d), 5, size, seed), expected)
+
+
+def test_the_joint_distribution_is_multinomial():
+    p_values = [
+        multinomial_p_value(sample_counts(case.probs, case.k, DRAWS, case.seed), case.probs, case.k)
+        for case in random_cases()
+    ]
+    assert none_rejected(p_values)
+
+
+def test_the_test_of_the_law_would_see_a_small_error():
+    probs = np.array([0.3, 0.5, 0.2])
+    wrong = probs + np.array([0.003, -0.003, 0.0])
+    assert not none_rejected([multinomial_p_value(sample_counts(wrong, 4, DRAWS, 0), probs, 4)] + [1.0] * 59)
+
+
+def test_masks_are_independent_with_the_given_chances():
+    p_values = []
+    for case in random_cases():
+        keep = np.minimum(1.0, case.probs * case.k)
+        p_values.append(bernoulli_p_value(draw_mask(keep, DRAWS, case.seed, 2), keep))
+    assert none_rejected(p_values)
+
+
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (1, 1000), (5, 1), (5, 100_000), (1000, 1), (3, 2**20)])
+def test_rows_sum_to_k_whatever_the_sizes(d, k):
+    counts = sample_counts(np.arange(1, d + 1), k, 4, seed=1)
+    assert counts.shape == (4, d)
+    assert (counts.sum(axis=1) == k).all()
+
+
+def test_ten_million_units():
+    counts = sample_counts(np.ones(10**7), 1000, 1, seed=1)
+    assert counts.sum() == 1000
+    quarters = counts.reshape(4, -1).sum(axis=1)
+    assert (abs(quarters - 250) < 5 * math.sqrt(1000 * 0.25 * 0.75)).all()
+
+
+def test_zeros_are_never_drawn():
+    probs = AWKWARD["zeros"]
+    assert sample_counts(probs, 10**5, 10, seed=0)[:, probs == 0].sum() == 0
+
+
+def test_counts_above_255_do_not_wrap():
+    probs = np.array([0.5, 0.5, 0.0])
+    assert draw_counts(probs, 255, 10, 0, 1).dtype == np.uint8
+    assert draw_counts(np.full(1000, 1e-3), 10_000, 10, 0, 1).dtype == np.uint8
+    wide = draw_counts(probs, 100_000, 10, 0, 1)
+    assert wide.dtype == np.int32
+    assert (wide.sum(axis=1) == 100_000).all()
+    exactly_256 = draw_counts(np.array([1.0, 0.0]), 256, 2, 0, 1)  # a byte would hold 0
+    np.testing.assert_array_equal(exactly_256, [[256, 0], [256, 0]])
+
+
+def test_same_arguments_same_counts_on_any_number_of_threads():
+    probs, keep = normalised(AWKWARD["uneven"]), RNG.random(4096)
+    for threads in (2, 3, 8):
+        np.testing.assert_array_equal(draw_counts(probs, 2048, 300, 7, threads), draw_counts(probs, 2048, 300, 7, 1))
+        np.testing.assert_array_equal(draw_mask(keep, 300, 7, threads), draw_mask(keep, 300, 7, 1))
+    assert (sample_counts(probs, 100, 5, seed=1) != sample_counts(probs, 100, 5, seed=2)).any()
+    np.testing.assert_array_equal(sample_counts(probs, 100, 5, seed=1), sample_counts(probs, 100, 9, seed=1)[:5])
+
+
+def test_the_global_generator_is_left_alone():
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    sample_counts(np.ones(10), 5, 10, seed=0)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.5, -0.5], 1, 1, 0), r"probs\[1\] is -0.5"),
+        (([0.5, float("nan")], 1, 1, 0), r"probs\[1\] is nan"),
+        (([0.0], 1, 1, 0), "all zero"),
+        (([], 1, 1, 0), r"shape \(0,\)"),
+        (([[0.5, 0.5]], 1, 1, 0), r"shape \(1, 2\)"),
+        (([1.0], 0, 1, 0), "k is 0, but it is an integer from 1"),
+        (([1.0], 1.5, 1, 0), "k is 1.5"),
+        (([1.0], 1, -1, 0), "size is -1"),
+        (([1.0], 1, 1, -1), "seed is -1"),
+        (([1.0], 1, 1, 2**64), "seed is 18446744073709551616"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sample_counts(*arguments)
+
+
+@pytest.mark.parametrize("folder", ["a file, not a folder", "cannot be made"])
+def test_without_a_cache_folder_it_compiles_in_memory(tmp_path, folder):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    cache = blocker if folder == "a file, not a folder" else blocker / "folder"
+    code = (
+        "from evodrop import sampling as s; print(s.sample_counts([1], 3, 1, 0), type(s.fill_counts._cache).__name__)"
+    )
+    only_there = {"NUMBA_CACHE_DIR": str(cache), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    environment = os.environ | only_there
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (run.stdout, run.returncode) == ("[[3]] NullCache\n", 0), run.stderr
