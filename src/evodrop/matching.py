@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evodrop.definitions import expected_kept, fill_to_level
+from evodrop.definitions import expected_kept, namespace
 
 __all__ = ["MATCHES", "draws_for_kept", "draws_for_noise", "keep_for_noise", "most_draws"]
 
@@ -64,19 +64,25 @@ def draws_for_noise(moments: Array, probs: Array, rate: float, most: int) -> Arr
 
 
 def keep_for_noise(moments: Array, probs: Array, rate: float) -> Array:
-    """The water-filling keep probabilities with the E||x * noise||^2 of standard dropout, by bisection on their sum.
+    """The water-filling keep probabilities min(1, t p_i) with the E||x * noise||^2 of standard dropout.
+
+    Units at the level 1 have their moments as noise, the others E x_i^2 / (t p_i); one sort tells which is which, as in
+    :func:`evodrop.definitions.fill_to_level`.
 
     Examples:
         >>> import numpy as np
         >>> keep_for_noise(np.array([4.0, 1.0]), np.array([2 / 3, 1 / 3]), 0.5).round(3)
         array([0.6, 0.3])
     """
-    drawn = probs > 0
-    target = (moments * drawn).sum() / (1.0 - rate)
-    low, high = probs.sum() * 0, drawn.sum() * 1.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        keep = fill_to_level(probs, middle)
-        noisy = (moments * drawn / (keep + ~drawn)).sum() > target
-        low, high = low + noisy * (middle - low), high - ~noisy * (high - middle)
-    return fill_to_level(probs, (low + high) / 2)
+    xp = namespace(probs)
+    order = probs.argsort()
+    ascending = probs[order]
+    drawn = ascending > 0
+    ordered = moments[order] * drawn
+    tail = (ordered / (ascending + ~drawn)).cumsum(0)
+    above = ordered.sum() - ordered.cumsum(0)
+    target = ordered.sum() / (1.0 - rate)
+    # Were a unit the largest below the level, t would be tail / (target - above), and t times the unit at most 1.
+    last = (ascending * tail + above <= target).sum() - 1
+    rest = target - xp.take(above, last)
+    return (xp.take(tail, last) / (rest + (rest == 0)) * probs).clip(max=1.0)
