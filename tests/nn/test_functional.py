@@ -125,6 +125,14 @@ def test_unit_dims_make_every_position_an_example(backend):
     torch.testing.assert_close(across, moved, rtol=0, atol=0)
 
 
+def test_units_in_the_first_dimension_of_a_square(backend):
+    x = torch.rand(6, 6)
+    torch.manual_seed(4)
+    y = F.evolutional_dropout(x, unit_dims=0)
+    torch.manual_seed(4)
+    torch.testing.assert_close(y, F.evolutional_dropout(x.T.contiguous()).T, rtol=0, atol=0)
+
+
 def test_every_dimension_but_the_first_is_a_unit(backend):
     x = torch.rand(6, 3, 4, 5)
     torch.manual_seed(4)

@@ -10,27 +10,44 @@ import torch
 from torch import Tensor
 
 from evodrop import sampling
+from evodrop.definitions import n_draws
 from evodrop.jit import compiled
-from evodrop.nn.law import Chances, Law, find_chances
+from evodrop.nn.law import LEAST_RATE, Chances, Law, find_chances
 from evodrop.threads import over_rows
 
 __all__ = ["draw", "multiply"]
 
 Array = npt.NDArray[Any]
+NOBODY = np.zeros(1, bool)  # no unit passes through
 ELEMENTS_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
 
 
 def draw(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor) -> tuple[Tensor, Tensor] | None:
     """Counts (n, d) and scale (d,) of the noise for ``rows``, or None if there is nothing to drop."""
     rms = np.sqrt(second_moments(_array(rows)))
-    weights = None if given is None else _array(given).astype(np.float64)
+    weights = None if given is None else _array(given.detach()).astype(np.float64)
     if weights is not None and law.source == "probs":
         weights = weights / weights.max()  # so that the sum of huge weights is finite
-    found = find_chances(law, rms, weights)
+    dtype = np.float64 if rows.dtype == torch.float64 else np.float32
+    usual = law.scheme == "multinomial" and law.match == "draws" and law.source != "keep"
+    found = (_usual_chances(law, rms, weights, dtype) if usual else None) or find_chances(law, rms, weights)
     if found.passes.all():
         return None
-    dtype = torch.float64 if rows.dtype == torch.float64 else torch.float32
-    return torch.from_numpy(_sample(found, len(rows), int(seed) % 2**64)), torch.from_numpy(found.scale).to(dtype)
+    scale = torch.from_numpy(found.scale.astype(dtype, copy=False))
+    return torch.from_numpy(_sample(found, len(rows), int(seed) % 2**64)), scale
+
+
+def _usual_chances(law: Law, rms: Array, weights: Array | None, dtype: type) -> Chances | None:
+    """What :func:`find_chances` finds, by one kernel: in a small layer its many small steps would cost more than the
+    draws. None if a unit is not finite, or none can be drawn."""
+    if weights is None:
+        weights = rms if law.source == "batch" else np.ones_like(rms)
+    k = n_draws(len(rms), law.p) if law.k is None else law.k
+    probs = np.empty_like(rms)
+    scale: Array = np.empty(len(rms), dtype)
+    if not fill_chances(weights, rms, k, law.uniform_mix, probs, scale):
+        return None
+    return Chances(probs, k, k, scale, NOBODY)
 
 
 def _sample(found: Chances, size: int, seed: int) -> Array:
@@ -69,7 +86,6 @@ def multiply(rows: Tensor, counts: Tensor, scale: Tensor) -> Tensor:
 
 def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not know, widened to float32."""
-    tensor = tensor.detach()
     array: Array = (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy()
     return array
 
@@ -95,6 +111,25 @@ def column_moments(rows: Array, moments: Array, start: int, stop: int) -> None:
                 sums[i] += np.float64(a[i]) * np.float64(a[i])
         for i in range(right - left):
             sums[i] /= size
+
+
+@compiled
+def fill_chances(weights: Array, rms: Array, k: int, uniform_mix: float, probs: Array, scale: Array) -> bool:
+    total, drawable = 0.0, 0
+    for i in range(len(weights)):
+        if not np.isfinite(rms[i]):
+            return False
+        total += weights[i]
+        drawable += weights[i] > 0.0
+    if total == 0.0:
+        return False
+    for i in range(len(weights)):
+        if weights[i] > 0.0:
+            probs[i] = (1.0 - uniform_mix) * weights[i] / total + uniform_mix / drawable
+            scale[i] = 1.0 / max(k * probs[i], LEAST_RATE)
+        else:
+            probs[i] = scale[i] = 0.0
+    return True
 
 
 @compiled

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
@@ -47,7 +48,10 @@ def path_for(device: torch.device) -> ModuleType:
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f"the numba backend takes CPU tensors, but the input is on {device}; use the backend 'auto'")
     on_cpu = backend == "numba" or (backend == "auto" and device.type == "cpu")
-    return import_module("evodrop.nn.cpu" if on_cpu else "evodrop.nn.device")
+    return _room("evodrop.nn.cpu" if on_cpu else "evodrop.nn.device")
+
+
+_room = cache(import_module)  # import_module itself asks for the lock of all imports, at every call
 
 
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:

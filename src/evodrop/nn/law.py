@@ -13,6 +13,7 @@ from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, mo
 __all__ = ["Chances", "Law", "find_chances"]
 
 Array = Any
+LEAST_RATE = 1e-38  # its reciprocal is finite in float32; a count of 0 times infinity would be nan
 
 
 class Law(NamedTuple):
@@ -86,6 +87,6 @@ def _squares(rms: Array) -> Array:
 
 
 def _reciprocal(rates: Array) -> Array:
-    """1 / rates, 0 where a rate is 0, and finite in float32: a count of 0 times infinity would be nan."""
+    """1 / rates, 0 where a rate is 0."""
     xp = namespace(rates)
-    return xp.where(rates > 0, 1.0 / rates.clip(min=1e-38), 0.0)
+    return xp.where(rates > 0, 1.0 / rates.clip(min=LEAST_RATE), 0.0)

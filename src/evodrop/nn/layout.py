@@ -34,6 +34,8 @@ def count_units(input: Tensor, units: Sequence[int]) -> int:
 
 def to_rows(input: Tensor, units: Sequence[int], shared: Sequence[int] = ()) -> Tensor:
     """Contiguous (examples, units), or (examples, units, shared) where positions share one noise."""
+    if _is_rows(input, units):
+        return input.contiguous()
     order = _order(input.ndim, units, shared)
     sizes = [-1, count_units(input, units)] + ([count_units(input, shared)] if shared else [])
     return input.permute(order).reshape(sizes).contiguous()
@@ -41,12 +43,19 @@ def to_rows(input: Tensor, units: Sequence[int], shared: Sequence[int] = ()) -> 
 
 def from_rows(rows: Tensor, input: Tensor, units: Sequence[int]) -> Tensor:
     """The inverse of :func:`to_rows`, in the memory format of ``input``."""
+    if _is_rows(input, units) and input.is_contiguous():
+        return rows
     order = _order(input.ndim, units, ())
     back = sorted(range(input.ndim), key=order.__getitem__)
     output = rows.view([input.shape[dim] for dim in order]).permute(back)
     if output.stride() == input.stride():
         return output
     return torch.empty_like(input).copy_(output)
+
+
+def _is_rows(input: Tensor, units: Sequence[int]) -> bool:
+    """Rows of units already, as most layers have them: no view is needed."""
+    return input.ndim == 2 and tuple(units) == (1,)
 
 
 def _order(ndim: int, units: Sequence[int], shared: Sequence[int]) -> list[int]:

@@ -48,8 +48,7 @@ class ScaleByCounts(torch.autograd.Function):
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
         ctx.units = units
-        rows = path_for(input.device).multiply(to_rows(input, units), counts, scale)
-        return from_rows(rows, input, units)
+        return _product(input, counts, scale, units)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
@@ -63,8 +62,15 @@ class ScaleByCounts(torch.autograd.Function):
 
 
 def _scale_by_counts(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int]) -> Tensor:
+    if not torch.is_grad_enabled():  # as in most backward passes: nobody will differentiate
+        return _product(input, counts, scale, units)
     output: Tensor = ScaleByCounts.apply(input, counts, scale, units)  # type: ignore[no-untyped-call]
     return output
+
+
+def _product(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int]) -> Tensor:
+    rows: Tensor = path_for(input.device).multiply(to_rows(input.detach(), units), counts, scale)
+    return from_rows(rows, input, units)
 
 
 def _needs_operator(input: Tensor) -> bool:

@@ -1,0 +1,49 @@
+"""The README's examples and commands, run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_example_runs(example):
+    exec(compile(example, "README.md", "exec"), {})
+
+
+def test_there_is_an_example_for_every_door():
+    assert len(EXAMPLES) >= 2
+
+
+def test_every_command_of_the_first_screen_is_a_target():
+    first_screen = "\n".join(README.splitlines()[:25])
+    makefile = (ROOT / "Makefile").read_text()
+    for target in ("demo", "test"):
+        assert f"make {target}" in first_screen
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_the_demo_ends_in_a_table():
+    command = [sys.executable, "-W", "error", "examples/digits.py", "--seeds", "2", "--epochs", "3"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "nn.Dropout" in run.stdout
+    assert "EvolutionalDropout" in run.stdout
+    assert "test error" in run.stdout.lower()
+
+
+def test_the_benchmark_prints_its_tables_and_writes_json(tmp_path):
+    out = tmp_path / "bench.json"
+    command = [sys.executable, "benchmarks/dropout.py", "--quick", "--json", str(out)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "nn.Dropout" in run.stdout
+    assert out.stat().st_size > 0
