@@ -17,9 +17,10 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "matching": {"definitions"},
     "stream": set(),
     "jit": set(),
+    "kernels": {"definitions", "stream", "jit"},
     "threads": set(),
-    "sampling": {"definitions", "stream", "jit", "threads"},
-    "nn": {"definitions", "matching", "sampling", "stream", "jit", "threads"},
+    "sampling": {"definitions", "stream", "kernels", "threads"},
+    "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
 }
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "second_moments",
 ]
 
+LEAST_RATE = 1e-38  # its reciprocal is finite in float32; a count of 0 times infinity would be nan
 Array = Any  # an ndarray or a torch.Tensor; torch is never imported here
 
 

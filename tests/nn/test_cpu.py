@@ -6,7 +6,7 @@ import torch
 
 from evodrop.definitions import second_moments
 from evodrop.nn import cpu
-from evodrop.nn.law import Law, find_chances
+from evodrop.nn.law import Law
 
 RNG = np.random.default_rng(0)
 
@@ -21,19 +21,25 @@ def test_second_moments_are_those_of_the_definition(shape, dtype):
 
 @pytest.mark.parametrize("uniform_mix", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("source", ["batch", "probs", "uniform"])
-def test_the_kernel_of_the_usual_case_finds_the_chances_of_the_law(source, uniform_mix):
-    rms = np.where(RNG.random(200) < 0.2, 0.0, RNG.random(200))
+def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix):
+    x = RNG.normal(size=(50, 200)) * (RNG.random(200) < 0.8)
     law = Law("batch" if source == "batch" else "probs", 0.3, uniform_mix=uniform_mix)
     weights = RNG.random(200) if source == "probs" else None
-    usual, general = cpu._usual_chances(law, rms, weights, np.float64), find_chances(law, rms, weights)
-    assert usual.k == general.k == 140
-    np.testing.assert_allclose(usual.chances, general.chances, rtol=1e-12)
-    np.testing.assert_allclose(usual.scale, general.scale, rtol=1e-12)
+    results = []
+    for drop in (cpu._drop_at_once, cpu._drop_in_steps):
+        product = np.empty_like(x)
+        results.append((*drop(x, law, weights, 5, product), product))
+    for at_once, in_steps in zip(*results, strict=True):
+        np.testing.assert_allclose(at_once, in_steps, rtol=1e-12)
+    counts, scale, product = results[0]
+    np.testing.assert_allclose(product, x * counts * scale)
+    assert (counts.sum(axis=1) == 140).all()
 
 
-@pytest.mark.parametrize("rms", [np.zeros(3), np.array([1.0, np.nan, 2.0]), np.array([1.0, np.inf, 2.0])])
-def test_the_kernel_of_the_usual_case_leaves_the_unusual_to_the_law(rms):
-    assert cpu._usual_chances(Law("batch", 0.5), rms, None, np.float64) is None
+@pytest.mark.parametrize("x", [np.zeros((2, 3)), np.array([[1.0, np.nan]]), np.array([[np.inf]]), np.ones((1, 1))])
+def test_the_kernel_of_the_usual_call_leaves_the_unusual_to_the_steps(x):
+    law = Law("batch", 0.5, k=300)  # more than a byte holds, if there is one unit
+    assert cpu._drop_at_once(x, law, None, 5, np.empty_like(x)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -42,4 +48,6 @@ def test_the_product_is_that_of_torch(dtype, count):
     rows = torch.randn(5, 300, dtype=torch.float64).to(dtype)
     counts = torch.randint(0, 200, (5, 300)).to(count)
     scale = torch.rand(300, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
-    torch.testing.assert_close(cpu.multiply(rows, counts, scale), (rows * (counts * scale)).to(dtype), rtol=0, atol=0)
+    output = torch.empty_like(rows)
+    cpu.multiply(rows, counts, scale, output)
+    torch.testing.assert_close(output, (rows * (counts * scale)).to(dtype), rtol=0, atol=0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from evodrop.kernels import fill_mask, integer_masses
 from evodrop.nn import EvolutionalDropout, EvolutionalDropout2d, device, functional, use_backend
-from evodrop.sampling import fill_mask, integer_masses
 
 OPTIONS = [
     {},
@@ -61,7 +61,7 @@ def test_values_that_cannot_be_checked_count_as_zero(scheme):
     """As on a device, where checking would wait for the values."""
     law = functional.checked_law("probs", 0.5, 2, scheme, "draws", 0.0)
     weights = torch.tensor([1.0, -1.0, float("nan"), float("inf"), 1.0])
-    counts, scale = device.draw(torch.ones(100, 5), law, weights, torch.tensor(1))
+    counts, scale = device.drop(torch.ones(100, 5), law, weights, torch.tensor(1), None)
     assert (counts[:, 1:4] == 0).all()
     assert torch.isfinite(scale).all()
     assert (counts[:, [0, 4]].sum(0) > 0).all()

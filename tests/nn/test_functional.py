@@ -223,6 +223,15 @@ def test_layout_changes_neither_the_noise_nor_the_memory_format(backend, layout)
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_the_next_layer_may_work_in_place(backend, function, memory_format):
+    x = torch.randn(8, 3, 4, 5).to(memory_format=memory_format).requires_grad_()
+    torch.nn.functional.relu(function(x), inplace=True).sum().backward()
+    assert (x.grad[x.detach() < 0] == 0).all()
+    assert x.grad.any()
+
+
 def test_expanded_inputs_work(backend):
     y = F.evolutional_dropout(torch.rand(1, 20).expand(50, 20))
     assert len({tuple(row) for row in y.tolist()}) > 40

@@ -9,55 +9,41 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evodrop import sampling
 from evodrop.definitions import n_draws
-from evodrop.jit import compiled
-from evodrop.nn.law import LEAST_RATE, Chances, Law, find_chances
+from evodrop.kernels import column_moments, drop_rows, scale_rows
+from evodrop.nn.law import Law, find_chances
+from evodrop.sampling import draw_counts, draw_mask
 from evodrop.threads import over_rows
 
-__all__ = ["draw", "multiply"]
+__all__ = ["drop", "multiply"]
 
 Array = npt.NDArray[Any]
-NOBODY = np.zeros(1, bool)  # no unit passes through
+NONE = np.empty(0)
 ELEMENTS_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
 
 
-def draw(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Counts (n, d) and scale (d,) of the noise for ``rows``, or None if there is nothing to drop."""
-    rms = np.sqrt(second_moments(_array(rows)))
+def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Counts (n, d) and scale (d,) of the noise for ``rows``; the product goes to ``output``, if there is one."""
+    x, key = _array(rows), int(seed) % 2**64
     weights = None if given is None else _array(given.detach()).astype(np.float64)
     if weights is not None and law.source == "probs":
         weights = weights / weights.max()  # so that the sum of huge weights is finite
-    dtype = np.float64 if rows.dtype == torch.float64 else np.float32
-    usual = law.scheme == "multinomial" and law.match == "draws" and law.source != "keep"
-    found = (_usual_chances(law, rms, weights, dtype) if usual else None) or find_chances(law, rms, weights)
-    if found.passes.all():
-        return None
-    scale = torch.from_numpy(found.scale.astype(dtype, copy=False))
-    return torch.from_numpy(_sample(found, len(rows), int(seed) % 2**64)), scale
+    product: Array | None = None if output is None else _array_for(output)
+    drawn = _drop_at_once(x, law, weights, key, product) or _drop_in_steps(x, law, weights, key, product)
+    if output is not None and product is not None:
+        _hand_over(product, output)
+    return torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])
 
 
-def _usual_chances(law: Law, rms: Array, weights: Array | None, dtype: type) -> Chances | None:
-    """What :func:`find_chances` finds, by one kernel: in a small layer its many small steps would cost more than the
-    draws. None if a unit is not finite, or none can be drawn."""
-    if weights is None:
-        weights = rms if law.source == "batch" else np.ones_like(rms)
-    k = n_draws(len(rms), law.p) if law.k is None else law.k
-    probs = np.empty_like(rms)
-    scale: Array = np.empty(len(rms), dtype)
-    if not fill_chances(weights, rms, k, law.uniform_mix, probs, scale):
-        return None
-    return Chances(probs, k, k, scale, NOBODY)
+def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
+    """output = rows * (counts * scale), in one pass."""
+    x, by, times, product = _array(rows), counts.numpy(), scale.numpy(), _array_for(output)
 
+    def work(start: int, stop: int) -> None:
+        scale_rows(x[start:stop], by[start:stop], times, product[start:stop])
 
-def _sample(found: Chances, size: int, seed: int) -> Array:
-    threads = torch.get_num_threads()
-    if found.k is None:
-        return sampling.draw_mask(found.chances, size, seed, threads)
-    counts = sampling.draw_counts(found.chances, int(found.k), size, seed, threads)
-    if found.passes.any():
-        counts[:, found.passes] = 1
-    return counts
+    over_rows(work, len(x), torch.get_num_threads(), ELEMENTS_PER_THREAD // x.shape[1] + 1)
+    _hand_over(product, output)
 
 
 def second_moments(rows: Array) -> Array:
@@ -72,16 +58,39 @@ def second_moments(rows: Array) -> Array:
     return moments if rows.ndim == 2 else moments.reshape(rows.shape[1:]).mean(1)
 
 
-def multiply(rows: Tensor, counts: Tensor, scale: Tensor) -> Tensor:
-    """rows * (counts * scale), in one pass and in the dtype of rows."""
-    output = torch.empty(rows.shape, dtype=scale.dtype)
-    factors, by, times, products = _array(rows), _array(counts), _array(scale), _array(output)
+def _drop_at_once(
+    x: Array, law: Law, weights: Array | None, key: int, product: Array | None
+) -> tuple[Array, Array] | None:
+    """The usual call by one kernel, or None if it is not usual: too large for one thread, a unit that is not finite or
+    a count above 255."""
+    usual = law.scheme == "multinomial" and law.match == "draws" and law.source != "keep" and product is not None
+    if not usual or (x.size > ELEMENTS_PER_THREAD and torch.get_num_threads() > 1):
+        return None
+    size, d = x.shape
+    if weights is None:
+        weights = NONE if law.source == "batch" else np.ones(d)
+    k = n_draws(d, law.p) if law.k is None else law.k
+    counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
+    options = (law.source == "batch", k, law.uniform_mix, (d - 1).bit_length(), np.uint64(key))
+    return (counts, scale) if drop_rows(x, weights, *options, counts, scale, product) else None
 
-    def work(start: int, stop: int) -> None:
-        scale_rows(factors[start:stop], by[start:stop], times, products[start:stop])
 
-    over_rows(work, len(rows), torch.get_num_threads(), ELEMENTS_PER_THREAD // rows.shape[1] + 1)
-    return output.to(rows.dtype)
+def _drop_in_steps(x: Array, law: Law, weights: Array | None, key: int, product: Array | None) -> tuple[Array, Array]:
+    found = find_chances(law, np.sqrt(second_moments(x)), weights)
+    scale = found.scale.astype(x.dtype, copy=False)
+    some_pass = found.passes.any()
+
+    def finish(counts: Array, start: int, stop: int) -> None:
+        if some_pass:
+            counts[start:stop, found.passes] = 1
+        if product is not None:
+            scale_rows(x[start:stop], counts[start:stop], scale, product[start:stop])
+
+    if found.k is None:
+        counts = draw_mask(found.chances, len(x), key, torch.get_num_threads(), finish)
+    else:
+        counts = draw_counts(found.chances, int(found.k), len(x), key, torch.get_num_threads(), finish)
+    return counts, scale
 
 
 def _array(tensor: Tensor) -> Array:
@@ -90,52 +99,14 @@ def _array(tensor: Tensor) -> Array:
     return array
 
 
-@compiled
-def column_moments(rows: Array, moments: Array, start: int, stop: int) -> None:
-    """Mean squares of the columns start..stop, in float64. Blocks of columns stay in the nearest cache; four rows at
-    a time spare it three visits of four."""
-    size = len(rows)
-    for left in range(start, stop, 1024):
-        right = min(left + 1024, stop)
-        sums = moments[left:right]
-        sums[:] = 0.0
-        whole = size - size % 4
-        for r in range(0, whole, 4):
-            a, b, c, d = rows[r, left:right], rows[r + 1, left:right], rows[r + 2, left:right], rows[r + 3, left:right]
-            for i in range(right - left):
-                w, x, y, z = np.float64(a[i]), np.float64(b[i]), np.float64(c[i]), np.float64(d[i])
-                sums[i] += (w * w + x * x) + (y * y + z * z)
-        for r in range(whole, size):
-            a = rows[r, left:right]
-            for i in range(right - left):
-                sums[i] += np.float64(a[i]) * np.float64(a[i])
-        for i in range(right - left):
-            sums[i] /= size
+def _array_for(output: Tensor) -> Array:
+    """Where a kernel may write ``output``: its own memory, or float32 beside it for half precision."""
+    if output.dtype in (torch.float16, torch.bfloat16):
+        return np.empty(output.shape, np.float32)
+    array: Array = output.numpy()
+    return array
 
 
-@compiled
-def fill_chances(weights: Array, rms: Array, k: int, uniform_mix: float, probs: Array, scale: Array) -> bool:
-    total, drawable = 0.0, 0
-    for i in range(len(weights)):
-        if not np.isfinite(rms[i]):
-            return False
-        total += weights[i]
-        drawable += weights[i] > 0.0
-    if total == 0.0:
-        return False
-    for i in range(len(weights)):
-        if weights[i] > 0.0:
-            probs[i] = (1.0 - uniform_mix) * weights[i] / total + uniform_mix / drawable
-            scale[i] = 1.0 / max(k * probs[i], LEAST_RATE)
-        else:
-            probs[i] = scale[i] = 0.0
-    return True
-
-
-@compiled
-def scale_rows(rows: Array, counts: Array, scale: Array, products: Array) -> None:
-    number = scale.dtype.type  # a count times a float32 would be a float64
-    for r in range(len(rows)):
-        row, count, product = rows[r], counts[r], products[r]
-        for i in range(len(row)):
-            product[i] = row[i] * (number(count[i]) * scale[i])
+def _hand_over(product: Array, output: Tensor) -> None:
+    if output.dtype in (torch.float16, torch.bfloat16):
+        output.copy_(torch.from_numpy(product))

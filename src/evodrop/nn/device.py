@@ -13,13 +13,13 @@ from torch import Tensor
 from evodrop.nn.law import Law, find_chances
 from evodrop.stream import GOLDEN, HASH, MASS_BITS, ROW_STEP
 
-__all__ = ["draw", "multiply"]
+__all__ = ["drop", "multiply"]
 
 CARRY_BITS = 20  # of the fraction that rounding a mass down cuts off
 
 
-def draw(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Counts (n, d) and scale (d,) of the noise for ``rows``."""
+def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Counts (n, d) and scale (d,) of the noise for ``rows``; the product goes to ``output``, if there is one."""
     wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
     over = (0,) if rows.ndim == 2 else (0, 2)
     rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
@@ -31,12 +31,15 @@ def draw(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor) -> tuple[Te
         counts = _draw_counts(found.chances, found.k, found.most, len(rows), seed)
         counts = torch.where(found.passes, 1, counts)
     narrow = torch.uint8 if found.most < 2**8 else torch.int16 if found.most < 2**15 else torch.int32
-    return counts.to(narrow), found.scale.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    counts, scale = counts.to(narrow), found.scale.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    if output is not None:
+        multiply(rows, counts, scale, output)
+    return counts, scale
 
 
-def multiply(rows: Tensor, counts: Tensor, scale: Tensor) -> Tensor:
-    """rows * (counts * scale), in the dtype of rows."""
-    return (rows * (counts * scale)).to(rows.dtype)
+def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
+    """output = rows * (counts * scale)."""
+    output.copy_(rows * (counts * scale))
 
 
 def _sound(given: Tensor, law: Law) -> Tensor:

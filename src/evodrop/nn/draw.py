@@ -15,11 +15,12 @@ from torch import Tensor
 
 from evodrop.definitions import checked_keep, checked_masses
 from evodrop.nn.law import Law
-from evodrop.nn.layout import to_rows
+from evodrop.nn.layout import to_rows, write_rows
 from evodrop.stream import RANK_STEP
 
-__all__ = ["draw_counts", "draw_seed", "path_for", "use_backend"]
+__all__ = ["draw", "draw_seed", "path_for", "use_backend"]
 
+_DISTRIBUTED = torch.distributed.is_available()
 BACKENDS = ("auto", "numba", "torch")
 _backend: ContextVar[str] = ContextVar("evodrop_backend", default="auto")
 
@@ -57,17 +58,26 @@ _room = cache(import_module)  # import_module itself asks for the lock of all im
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
     """64 random bits from torch's generator, moved apart on every rank of a process group."""
     seed = torch.empty((), dtype=torch.int64, device=device).random_(-(2**63), None, generator=generator)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _DISTRIBUTED and torch.distributed.is_initialized():
         seed += torch.distributed.get_rank() * RANK_STEP % 2**63
     return seed
 
 
-def draw_counts(
-    input: Tensor, law: Law, given: Tensor | None, units: Sequence[int], shared: Sequence[int], seed: Tensor
-) -> tuple[Tensor, Tensor] | None:
-    """Counts (examples, units) and scale (units,) of the noise, or None if the input passes through as it is."""
+def draw(
+    input: Tensor,
+    law: Law,
+    given: Tensor | None,
+    units: Sequence[int],
+    shared: Sequence[int],
+    seed: Tensor,
+    output: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Counts (examples, units) and scale (units,) of the noise; ``input`` times the noise goes to ``output``."""
     if given is not None and given.device.type == "cpu":  # elsewhere, looking at the values would stall the device
         checked_keep(given.detach()) if law.source == "keep" else checked_masses(given.detach(), "probs")
     rows = to_rows(input.detach(), units, shared)
-    drawn: tuple[Tensor, Tensor] | None = path_for(input.device).draw(rows, law, given, seed)
+    product = None if output is None else to_rows(output, units)
+    drawn: tuple[Tensor, Tensor] = path_for(input.device).drop(rows, law, given, seed, product)
+    if output is not None and product is not None:
+        write_rows(product, output, units)
     return drawn

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from evodrop.definitions import fill_to_level, n_draws, namespace
+from evodrop.definitions import LEAST_RATE, fill_to_level, n_draws, namespace
 from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
 
 __all__ = ["Chances", "Law", "find_chances"]
 
 Array = Any
-LEAST_RATE = 1e-38  # its reciprocal is finite in float32; a count of 0 times infinity would be nan
 
 
 class Law(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-__all__ = ["checked_dims", "count_units", "from_rows", "to_rows"]
+__all__ = ["checked_dims", "count_units", "to_rows", "write_rows"]
 
 
 def checked_dims(input: Tensor, unit_dims: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -33,30 +32,22 @@ def count_units(input: Tensor, units: Sequence[int]) -> int:
 
 
 def to_rows(input: Tensor, units: Sequence[int], shared: Sequence[int] = ()) -> Tensor:
-    """Contiguous (examples, units), or (examples, units, shared) where positions share one noise."""
-    if _is_rows(input, units):
+    """Contiguous (examples, units), or (examples, units, shared) where positions share one noise.
+
+    They are the memory of ``input`` itself wherever its layout allows.
+    """
+    if input.ndim == 2 and not shared and tuple(units) == (1,):  # as most layers have it: no view is needed
         return input.contiguous()
-    order = _order(input.ndim, units, shared)
     sizes = [-1, count_units(input, units)] + ([count_units(input, shared)] if shared else [])
-    return input.permute(order).reshape(sizes).contiguous()
+    return input.permute(_order(input.ndim, [*units, *shared])).reshape(sizes).contiguous()
 
 
-def from_rows(rows: Tensor, input: Tensor, units: Sequence[int]) -> Tensor:
-    """The inverse of :func:`to_rows`, in the memory format of ``input``."""
-    if _is_rows(input, units) and input.is_contiguous():
-        return rows
-    order = _order(input.ndim, units, ())
-    back = sorted(range(input.ndim), key=order.__getitem__)
-    output = rows.view([input.shape[dim] for dim in order]).permute(back)
-    if output.stride() == input.stride():
-        return output
-    return torch.empty_like(input).copy_(output)
+def write_rows(rows: Tensor, output: Tensor, units: Sequence[int]) -> None:
+    """Put rows that were written where they belong in ``output``, unless they are its memory."""
+    if rows.data_ptr() != output.data_ptr():
+        order = _order(output.ndim, units)
+        output.permute(order).copy_(rows.view([output.shape[dim] for dim in order]))
 
 
-def _is_rows(input: Tensor, units: Sequence[int]) -> bool:
-    """Rows of units already, as most layers have them: no view is needed."""
-    return input.ndim == 2 and tuple(units) == (1,)
-
-
-def _order(ndim: int, units: Sequence[int], shared: Sequence[int]) -> list[int]:
-    return [dim for dim in range(ndim) if dim not in units and dim not in shared] + [*units, *shared]
+def _order(ndim: int, last: Sequence[int]) -> list[int]:
+    return [dim for dim in range(ndim) if dim not in last] + [*last]

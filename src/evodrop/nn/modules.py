@@ -47,7 +47,13 @@ class _Dropout(_DropoutNd):
         self.k, self.scheme, self.match, self.uniform_mix, self.unit_dims = k, scheme, match, uniform_mix, unit_dims
 
     def options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("k", "scheme", "match", "uniform_mix", "unit_dims")}
+        return {
+            "k": self.k,
+            "scheme": self.scheme,
+            "match": self.match,
+            "uniform_mix": self.uniform_mix,
+            "unit_dims": self.unit_dims,
+        }
 
     def extra_repr(self) -> str:
         changed = (f"{name}={getattr(self, name)!r}" for name in DEFAULTS if getattr(self, name) != DEFAULTS[name])

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evodrop.nn.draw import draw_counts, draw_seed, path_for
+from evodrop.nn.draw import draw, draw_seed, path_for
 from evodrop.nn.law import Law
-from evodrop.nn.layout import from_rows, to_rows
+from evodrop.nn.layout import to_rows, write_rows
 from evodrop.nn.operator import as_noise, noise
 
 __all__ = ["apply_noise"]
@@ -32,45 +32,51 @@ def apply_noise(
             raise ValueError("generator= is for eager mode; under torch.compile and torch.func use torch.manual_seed")
         floats: Tensor = noise(input.detach(), given, *law, list(units), list(shared))
         return (input * floats).to(input.dtype)
-    drawn = draw_counts(input, law, given, units, shared, draw_seed(input.device, generator))
-    if drawn is None:
-        return input
+    seed = draw_seed(input.device, generator)
     if shared:
-        return (input * as_noise(*drawn, input, units, shared)).to(input.dtype)
-    return _scale_by_counts(input, *drawn, units)
+        return (input * as_noise(*draw(input, law, given, units, shared, seed), input, units, shared)).to(input.dtype)
+    output = torch.empty_like(input)
+    counts, scale = draw(input, law, given, units, shared, seed, output)
+    return _scale_by_counts(input, counts, scale, units, [output])
 
 
 class ScaleByCounts(torch.autograd.Function):
     """x * counts * scale, keeping a byte per element. The noise is a constant: the derivative is the same product."""
 
     @staticmethod
-    def forward(ctx: Any, input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int]) -> Tensor:
+    def forward(
+        ctx: Any, input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int], ready: list[Tensor]
+    ) -> Tensor:
+        """``ready`` may hold the product; a list hides it from autograd, which would take it for an input."""
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
         ctx.units = units
-        return _product(input, counts, scale, units)
+        return ready.pop() if ready else _product(input, counts, scale, units)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         counts, scale = ctx.saved_tensors
-        return _scale_by_counts(grad, counts, scale, ctx.units), None, None, None
+        if torch.is_grad_enabled():  # somebody wants a second derivative
+            return _scale_by_counts(grad, counts, scale, ctx.units, []), None, None, None, None
+        return _product(grad, counts, scale, ctx.units), None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
         counts, scale = ctx.saved_tensors
-        return _scale_by_counts(tangent, counts, scale, ctx.units)
+        return _scale_by_counts(tangent, counts, scale, ctx.units, [])
 
 
-def _scale_by_counts(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int]) -> Tensor:
-    if not torch.is_grad_enabled():  # as in most backward passes: nobody will differentiate
-        return _product(input, counts, scale, units)
-    output: Tensor = ScaleByCounts.apply(input, counts, scale, units)  # type: ignore[no-untyped-call]
+def _scale_by_counts(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int], ready: list[Tensor]) -> Tensor:
+    output: Tensor = ScaleByCounts.apply(input, counts, scale, units, ready)  # type: ignore[no-untyped-call]
     return output
 
 
 def _product(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int]) -> Tensor:
-    rows: Tensor = path_for(input.device).multiply(to_rows(input.detach(), units), counts, scale)
-    return from_rows(rows, input, units)
+    output = torch.empty_like(input)
+    rows = to_rows(output, units)
+    path_for(input.device).multiply(to_rows(input.detach(), units), counts, scale, rows)
+    write_rows(rows, output, units)
+    return output
 
 
 def _needs_operator(input: Tensor) -> bool:

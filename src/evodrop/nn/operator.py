@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evodrop.nn.draw import draw_counts, draw_seed
+from evodrop.nn.draw import draw, draw_seed
 from evodrop.nn.law import Law
-from evodrop.nn.layout import from_rows
+from evodrop.nn.layout import write_rows
 
 __all__ = ["as_noise", "noise"]
 
@@ -36,9 +36,7 @@ def noise(
 ) -> Tensor:
     """Noise for ``input``, of size 1 in the dimensions that share it; float64 for float64, else float32."""
     law = Law(source, p, k, scheme, match, uniform_mix)
-    drawn = draw_counts(input, law, given, units, shared, draw_seed(input.device) if seed is None else seed)
-    if drawn is None:
-        return torch.ones_like(_empty(input, shared))
+    drawn = draw(input, law, given, units, shared, draw_seed(input.device) if seed is None else seed)
     return as_noise(*drawn, input, units, shared)
 
 
@@ -62,7 +60,9 @@ def _(
 
 def as_noise(counts: Tensor, scale: Tensor, input: Tensor, units: Sequence[int], shared: Sequence[int]) -> Tensor:
     """counts * scale, laid out to be multiplied with ``input``."""
-    return from_rows(counts * scale, _empty(input, shared), [*units, *shared])
+    factors = _empty(input, shared)
+    write_rows(counts * scale, factors, [*units, *shared])
+    return factors
 
 
 def _empty(input: Tensor, shared: Sequence[int]) -> Tensor:
