@@ -1,0 +1,220 @@
+"""Forward plus backward of dropout layers on the CPU: ours, PyTorch's, and what one would write by hand.
+
+Every round calls every contestant once, in random order, on one and on two torch threads, so that noise hits all alike.
+A call goes through autograd on 128 float32 rows, the ReLU of normal noise, with a dense gradient made beforehand. The
+tables hold medians and their ratios. Imports and first calls are those of new processes. Leave the machine alone then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy import median, percentile
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+from torch import Tensor, nn
+from torch.distributions import Multinomial
+
+from evodrop.nn import BernoulliDropout, EvolutionalDropout
+
+Times = dict[tuple[str, int, int], list[float]]  # seconds by contestant, number of units and number of threads
+Row = dict[str, Any]
+
+ROWS, P, THREADS = 128, 0.5, (1, 2)
+STANDARD, BY_HAND, COMPILED = "nn.Dropout", "where(rand < p, 0, x / (1 - p))", "torch.compile(nn.Dropout)"
+BY_DRAWS, BY_LAW = "e-dropout, torch.multinomial", "e-dropout, distributions.Multinomial"
+OURS, OURS_BERNOULLI = "EvolutionalDropout", "BernoulliDropout"
+WARM_UP, ROUNDS = 3, {150: 200, 1152: 100, 4096: 60, 16384: 30}  # rounds by the number of units
+
+
+def e_dropout(x: Tensor, count: Callable[[Tensor, int, int], Tensor]) -> Tensor:
+    scale = x.detach().square().mean(0).sqrt()
+    probs, k = scale / scale.sum(), round(x.shape[1] * (1 - P))
+    return x * (count(probs, k, len(x)) / (k * probs))
+
+
+def count_draws(probs: Tensor, k: int, rows: int) -> Tensor:
+    drawn = torch.multinomial(probs, rows * k, replacement=True).view(rows, k)  # faster than a call with rows of probs
+    return torch.zeros(rows, len(probs)).scatter_add_(1, drawn, torch.ones(rows, k))
+
+
+CONTESTANTS: dict[str, Callable[[int], Callable[[Tensor], Tensor]]] = {
+    STANDARD: lambda _: nn.Dropout(P),
+    BY_HAND: lambda _: lambda x: torch.where(torch.rand_like(x) < P, 0, x / (1 - P)),
+    COMPILED: lambda _: torch.compile(nn.Dropout(P)),
+    BY_DRAWS: lambda _: lambda x: e_dropout(x, count_draws),
+    BY_LAW: lambda _: lambda x: e_dropout(x, lambda probs, k, rows: Multinomial(k, probs).sample((rows,))),
+    "nn.BatchNorm1d": nn.BatchNorm1d,
+    OURS: lambda _: EvolutionalDropout(P),
+    f"{OURS}, bernoulli": lambda _: EvolutionalDropout(P, scheme="bernoulli"),
+    OURS_BERNOULLI: lambda _: BernoulliDropout(P),
+}
+
+
+def activations(d: int, rows: int = ROWS) -> tuple[Tensor, Tensor]:
+    """A leaf that looks like the output of a ReLU, and a dense gradient: that of a sum would be a broadcast 1."""
+    return torch.randn(rows, d).relu().requires_grad_(), torch.ones(rows, d)
+
+
+def seconds_of_call(layer: Callable[[Tensor], Tensor], x: Tensor, upstream: Tensor) -> float:
+    x.grad = None
+    start = time.perf_counter()
+    layer(x).backward(upstream)
+    return time.perf_counter() - start
+
+
+def can_compile() -> bool:
+    with suppress(Exception):
+        torch.compile(nn.Dropout(P))(torch.ones(1, 1))  # whatever is missing, only the first call tells
+        return True
+    print(f"{COMPILED} does not work here and is skipped; it needs a C++ compiler")
+    return False
+
+
+def spread_threads(spread: bool = True) -> None:
+    """The main thread on core 0 and all others elsewhere: some schedulers leave brief work on the core it came from."""
+    cores = set(range(os.cpu_count() or 1))
+    with suppress(OSError):  # not Linux, or no other core
+        for thread in map(int, os.listdir("/proc/self/task")):
+            os.sched_setaffinity(thread, cores if not spread else {0} if thread == os.getpid() else cores - {0})
+
+
+def race(names: Sequence[str], d: int, rounds: int, progress: Progress) -> Times:
+    torch.compiler.reset()  # else a second size would be compiled for any size
+    layers, (x, upstream) = {name: CONTESTANTS[name](d) for name in names}, activations(d)
+    times: Times = {(name, d, threads): [] for threads in THREADS for name in names}
+    for _ in progress.track(range(WARM_UP + rounds), description=f"d = {d}, contestants: {len(names)}"):
+        for threads in THREADS:
+            torch.set_num_threads(threads)
+            for name in random.sample(names, len(names)):
+                times[name, d, threads].append(seconds_of_call(layers[name], x, upstream))
+        spread_threads()  # those that this round has started, too
+    spread_threads(False)
+    return {case: seconds[WARM_UP:] for case, seconds in times.items()}
+
+
+def bytes_kept(rows: int, d: int) -> int:
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(saved.append, lambda _: None):
+        EvolutionalDropout(P)(activations(d, rows)[0])
+    return sum(tensor.nbytes for tensor in saved)
+
+
+def seconds_in_new_process(before: str, timed: str, cache: str) -> float:
+    code = f"import time\n{before}\nstart = time.perf_counter()\n{timed}\nprint(time.perf_counter() - start)"
+    environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONDONTWRITEBYTECODE": ""}  # users have their bytecode
+    run = subprocess.run([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return float(run.stdout)
+
+
+def median_starts(repeats: int, progress: Progress) -> list[float]:
+    """Seconds of two imports and of a first call, cache empty and warm; torch's own first backward imports sympy."""
+    ready = f"import torch, evodrop.nn; x = torch.rand({ROWS}, 1152).requires_grad_(); x.sin().backward(x.detach())"
+    call = f"evodrop.nn.EvolutionalDropout({P})(x).backward(x.detach())"
+    steps = [("", "import evodrop"), ("import torch", "import evodrop.nn"), (ready, call), (ready, call)]
+    seconds = []
+    for _ in progress.track(range(repeats), description="imports and first calls"):
+        with tempfile.TemporaryDirectory() as cache:
+            seconds.append([seconds_in_new_process(before, timed, cache) for before, timed in steps])
+    return median(seconds, axis=0).tolist()
+
+
+def claim(text: str, value: float, sense: str, bound: float) -> Row:
+    holds = value <= bound if sense == "<=" else value >= bound
+    return {"claim": text, "value": float(value), "bound": f"{sense} {bound:g}", "holds": bool(holds)}
+
+
+def claims_of(times: Times, alone: Times, starts: Sequence[float]) -> list[Row]:
+    def ratio(name: str, peer: str, least: int = 1152, most: int = 1 << 20) -> float:
+        return max(median(times[name, d, 1]) / median(times[peer, d, 1]) for _, d, _ in times if least <= d <= most)
+
+    scaling = max(median(alone[OURS, d, 2]) / median(alone[OURS, d, 1]) for _, d, _ in alone)
+    kept = (bytes_kept(ROWS, 4096) - bytes_kept(ROWS // 2, 4096)) / (ROWS // 2 * 4096)  # what is O(d) cancels
+    return [
+        claim(f"{OURS} / {STANDARD}, d >= 1152", ratio(OURS, STANDARD), "<=", 0.25),
+        claim(f"{OURS} / {STANDARD}, d = 150", ratio(OURS, STANDARD, 150, 150), "<=", 0.6),
+        claim(f"{OURS_BERNOULLI} / {STANDARD}, d >= 1152", ratio(OURS_BERNOULLI, STANDARD), "<=", 0.35),
+        claim(f"{OURS} / {BY_HAND}, d >= 1152", ratio(OURS, BY_HAND), "<=", 0.5),
+        claim(f"{BY_LAW} / {OURS}, d = 1152", ratio(BY_LAW, OURS, 1152, 1152), ">=", 12),
+        claim(f"{OURS} alone, 2 threads / 1 thread, d >= 4096", scaling, "<=", 0.65),
+        claim(f"{OURS}, bytes kept for backward per element", kept, "<=", 1),
+        claim("import evodrop, seconds", starts[0], "<=", 0.15),
+        claim("import evodrop.nn after torch, seconds", starts[1], "<=", 0.3),
+        claim("first call, empty cache, seconds", starts[2], "<=", 6),
+        claim("first call, warm cache, seconds", starts[3], "<=", 0.5),
+    ]
+
+
+def machine() -> Row:
+    info = Path("/proc/cpuinfo")
+    model = info.read_text().partition("model name\t: ")[2].partition("\n")[0] if info.exists() else ""
+    hardware = {"CPU": model or platform.processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
+    return hardware | {name: version(name) for name in ("torch", "numba", "evodrop")}
+
+
+def summary(times: Times) -> list[Row]:
+    return [
+        {"contestant": name, "d": d, "threads": threads, "rounds": len(seconds)}
+        | {"quartiles_us": (percentile(seconds, (25, 50, 75)) * 1e6).round(1).tolist()}
+        | {"ratio": float(median(seconds) / median(times[STANDARD, d, threads]))}
+        for (name, d, threads), seconds in times.items()
+    ]
+
+
+def speed_table(rows: Sequence[Row], threads: int) -> Table:
+    rounds = {row["d"]: row["rounds"] for row in rows}
+    table = Table("contestant", *(Column(f"d = {d}\n{n} rounds", justify="right") for d, n in rounds.items()))
+    table.title = f"\nforward + backward in µs, and ratio to {STANDARD}, torch threads: {threads}"
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        own = [row for row in rows if row["contestant"] == name and row["threads"] == threads]
+        table.add_row(name, *(f"{row['quartiles_us'][1]:,.0f} {row['ratio']:7.2f}" for row in own))
+    return table
+
+
+def claims_table(claims: Sequence[Row]) -> Table:
+    table = Table("1 thread unless said, the worst d", "measured", "bound", "holds", title="\nwhat it must show")
+    for row in claims:
+        table.add_row(row["claim"], f"{row['value']:.4g}", row["bound"], "yes" if row["holds"] else "NO")
+    return table
+
+
+def measure(rounds_of: dict[int, int], repeats: int) -> tuple[Times, list[Row]]:
+    names = [name for name in CONTESTANTS if name != COMPILED or can_compile()]
+    with Progress(console=Console(stderr=True)) as progress:
+        races = [race(names, d, rounds, progress) for d, rounds in rounds_of.items()]
+        times = {case: seconds for times in races for case, seconds in times.items()}
+        alone = race([OURS], 4096, 100, progress) | race([OURS], 16384, 100, progress)
+        return times, claims_of(times, alone, median_starts(repeats, progress))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="ours against the peers, in about three minutes")
+    parser.add_argument("--quick", action="store_true", help="small layers only, and fewer rounds")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/dropout.json"), help="default: %(default)s")
+    asked, about = parser.parse_args(), machine()
+    times, claims = measure({150: 20, 1152: 20}, 3) if asked.quick else measure(ROUNDS, 5)
+    rows, heading = summary(times), ", ".join(f"{name} {value}" for name, value in about.items())
+    Console(width=120, highlight=False).print(heading, speed_table(rows, 1), speed_table(rows, 2), claims_table(claims))
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = asked.json.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps({"machine": about, "times": rows, "claims": claims}, indent=1))
+    unfinished.replace(asked.json)
+
+
+if __name__ == "__main__":
+    main()
