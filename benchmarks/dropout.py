@@ -86,26 +86,28 @@ def can_compile() -> bool:
     return False
 
 
-def spread_threads(spread: bool = True) -> None:
-    """The main thread on core 0 and all others elsewhere: some schedulers leave brief work on the core it came from."""
-    cores = set(range(os.cpu_count() or 1))
-    with suppress(OSError):  # not Linux, or no other core
-        for thread in map(int, os.listdir("/proc/self/task")):
-            os.sched_setaffinity(thread, cores if not spread else {0} if thread == os.getpid() else cores - {0})
-
-
 def race(names: Sequence[str], d: int, rounds: int, progress: Progress) -> Times:
+    """A call of every contestant a round: in a network, too, other layers have the caches between two calls."""
     torch.compiler.reset()  # else a second size would be compiled for any size
     layers, (x, upstream) = {name: CONTESTANTS[name](d) for name in names}, activations(d)
     times: Times = {(name, d, threads): [] for threads in THREADS for name in names}
-    for _ in progress.track(range(WARM_UP + rounds), description=f"d = {d}, contestants: {len(names)}"):
-        for threads in THREADS:
-            torch.set_num_threads(threads)
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        for _ in progress.track(range(WARM_UP + rounds), description=f"d = {d}, threads: {threads}"):
             for name in random.sample(names, len(names)):
                 times[name, d, threads].append(seconds_of_call(layers[name], x, upstream))
-        spread_threads()  # those that this round has started, too
-    spread_threads(False)
     return {case: seconds[WARM_UP:] for case, seconds in times.items()}
+
+
+def race_of_threads(d: int, turns: int, progress: Progress) -> Times:
+    """Ours on one thread and on two, a dozen calls a turn: nobody changes the number of threads between two calls."""
+    layer, (x, upstream) = CONTESTANTS[OURS](d), activations(d)
+    times: Times = {(OURS, d, threads): [] for threads in THREADS}
+    for _ in progress.track(range(turns), description=f"d = {d}, one thread against two"):
+        for threads in THREADS:
+            torch.set_num_threads(threads)
+            times[OURS, d, threads] += [seconds_of_call(layer, x, upstream) for _ in range(WARM_UP + 12)][WARM_UP:]
+    return times
 
 
 def bytes_kept(rows: int, d: int) -> int:
@@ -198,7 +200,7 @@ def measure(rounds_of: dict[int, int], repeats: int) -> tuple[Times, list[Row]]:
     with Progress(console=Console(stderr=True)) as progress:
         races = [race(names, d, rounds, progress) for d, rounds in rounds_of.items()]
         times = {case: seconds for times in races for case, seconds in times.items()}
-        alone = race([OURS], 4096, 100, progress) | race([OURS], 16384, 100, progress)
+        alone = race_of_threads(4096, 30, progress) | race_of_threads(16384, 15, progress)
         return times, claims_of(times, alone, median_starts(repeats, progress))
 
 

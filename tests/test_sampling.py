@@ -172,7 +172,7 @@ def test_without_a_cache_folder_it_compiles_in_memory(tmp_path, folder):
     blocker.write_text("")
     cache = blocker if folder == "a file, not a folder" else blocker / "folder"
     code = (
-        "from evodrop import sampling as s; print(s.sample_counts([1], 3, 1, 0), type(s.fill_counts._cache).__name__)"
+        "from evodrop import sampling as s; print(s.sample_counts([1], 3, 1, 0), type(s.build_table._cache).__name__)"
     )
     only_there = {"NUMBA_CACHE_DIR": str(cache), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
     environment = os.environ | only_there

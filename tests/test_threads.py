@@ -1,38 +1,68 @@
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import torch  # brings OpenMP along
 
-from evodrop.threads import over_rows
+from evodrop import threads
+from evodrop.kernels import Todo, build_table
+from evodrop.threads import run_section, useful_threads
 
-
-@pytest.mark.parametrize(
-    ("rows", "threads", "least"), [(10, 1, 1), (10, 4, 1), (10, 4, 6), (3, 8, 1), (0, 4, 1), (100, 3, 0)]
-)
-def test_every_row_is_done_once(rows, threads, least):
-    spans = []
-    over_rows(lambda start, stop: spans.append((start, stop)), rows, threads, least)
-    assert sorted(row for span in spans for row in range(*span)) == list(range(rows))
-    assert len(spans) <= max(1, threads)
-    assert all(stop - start >= min(least, rows) for start, stop in spans)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(301, 500))
 
 
-def test_parts_run_in_several_threads():
-    both_here = threading.Barrier(2, timeout=30)
-    over_rows(lambda *_: both_here.wait(), 2, 2, 1)
+@pytest.fixture(params=["OpenMP", "Python threads"])
+def team(request, monkeypatch):
+    if request.param == "Python threads":
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    elif threads._openmp() is None:
+        pytest.skip(f"torch {torch.__version__} brings no libgomp")
 
 
-def test_an_error_in_any_part_is_raised():
-    def work(start, stop):
-        if start > 0:
-            raise ZeroDivisionError
+@pytest.mark.parametrize("number", [1, 2, 3, 8])
+def test_every_column_is_summed_and_every_row_multiplied_once(team, number):
+    moments, products = np.full(500, np.nan), np.full_like(X, np.nan)
+    counts, scale = RNG.integers(0, 9, X.shape, np.uint8), RNG.random(500)
+    assert run_section(Todo.MOMENTS, number, x=X, moments=moments)
+    assert run_section(Todo.PRODUCTS, number, x=X, counts=counts, scale=scale, products=products)
+    np.testing.assert_allclose(moments, (X**2).mean(axis=0))
+    np.testing.assert_allclose(products, X * (counts * scale))
 
-    with pytest.raises(ZeroDivisionError):
-        over_rows(work, 10, 2, 1)
+
+@pytest.mark.parametrize("number", [2, 8])
+def test_counts_and_masks_do_not_depend_on_the_team(team, number):
+    table, chances = build_table(np.full(500, 1 / 500), 9), np.full(500, 2**61, np.uint64)
+    for todo, words, bits, k in ((Todo.COUNTS, table, 9, 250), (Todo.MASK, chances, 0, 0)):
+        results = [np.empty((301, 500), np.uint8) for _ in range(2)]
+        for counts, threads_used in zip(results, (1, number), strict=True):
+            assert run_section(todo, threads_used, counts=counts, table=words, seed=2**64 - 1, bits=bits, k=k)
+        np.testing.assert_array_equal(*results)
 
 
-def test_parts_that_use_the_pool_themselves_do_not_wait_for_each_other():
-    done = []
-    over_rows(lambda *_: over_rows(lambda start, stop: done.append(stop - start), 8, 8, 1), 16, 16, 1)
-    assert sum(done) == 16 * 8
+@pytest.mark.parametrize("number", [1, 2, 8])
+def test_a_wrapped_count_is_told(team, number):
+    counts, table = np.empty((5000, 2), np.uint8), build_table(np.array([1.0, 0.0]), 1)
+    assert run_section(Todo.COUNTS, number, counts=counts, table=table, bits=1, k=255)
+    assert not run_section(Todo.COUNTS, number, counts=counts, table=table, bits=1, k=256)
+
+
+def test_many_callers_at_once(team):
+    def work(seed):
+        generator = np.random.default_rng(seed)
+        counts, scale = generator.integers(0, 9, X.shape, np.uint8), generator.random(500)
+        products = np.empty_like(X)
+        for _ in range(20):
+            run_section(Todo.PRODUCTS, 4, x=X, counts=counts, scale=scale, products=products)
+            np.testing.assert_allclose(products, X * (counts * scale))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+
+
+def test_threads_that_would_not_pay_stay_away():
+    assert useful_threads(8, 10) == 1
+    assert useful_threads(8, 10**9) == 8
+    assert useful_threads(1, 10**9) == 1

@@ -1,4 +1,4 @@
-"""The one way that this package compiles a kernel."""
+"""The ways in which this package compiles, and the few instructions that numba has no name for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba import types
+from numba.extending import intrinsic
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "compiled_callback", "next_of", "pointer_to"]
 
 
 def compiled(kernel: Callable[..., Any]) -> Any:
@@ -15,12 +17,38 @@ def compiled(kernel: Callable[..., Any]) -> Any:
 
     Where no cache folder can be written, numba refuses ``cache=True``; then the code is compiled in memory.
     """
-    try:
-        return _njit(kernel, cache=True)
-    except RuntimeError:
-        return _njit(kernel, cache=False)
-
-
-def _njit(kernel: Callable[..., Any], cache: bool) -> Any:
     # error_model="numpy": a division by zero gives inf or nan and no branch, so loops vectorise.
-    return numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel)
+    return _cached(lambda cache: numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel))
+
+
+def compiled_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function now, for callers that know its address and the C signature only."""
+    return lambda function: _cached(lambda cache: numba.cfunc(signature, cache=cache, error_model="numpy")(function))
+
+
+def _cached(compile_with: Callable[[bool], Any]) -> Any:
+    try:
+        return compile_with(True)
+    except RuntimeError:
+        return compile_with(False)
+
+
+def _pointer_to(_: Any, address: Any, item: Any) -> Any:
+    pointer: Any = types.CPointer(item.dtype)  # type: ignore[no-untyped-call]
+
+    def code(context: Any, builder: Any, _: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(pointer))
+
+    return pointer(address, item), code
+
+
+def _next_of(_: Any, numbers: Any, step: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, arguments[1], "acq_rel")
+
+    return types.int64(numbers, step), code
+
+
+pointer_to: Any = intrinsic(_pointer_to)  # pointer_to(address, type): an integer as a pointer to items of the type
+next_of: Any = intrinsic(_next_of)  # next_of(numbers, step): add to the first number, give what it was; never split

@@ -1,20 +1,23 @@
-"""The kernels: machine code for one thread, and nothing else. Who calls them splits rows, checks and allocates.
+"""The kernels: machine code for one thread, and at the end the section that many threads run together.
 
 They stand in one file because numba's cache does not notice when a kernel in another file has changed.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+import numba
 import numpy as np
 import numpy.typing as npt
+from numba import carray, types  # type: ignore[attr-defined]
 
 from evodrop import stream
 from evodrop.definitions import LEAST_RATE
-from evodrop.jit import compiled
+from evodrop.jit import compiled, compiled_callback, next_of, pointer_to
 
-__all__ = ["build_table", "column_moments", "drop_rows", "fill_chances", "fill_counts", "fill_mask", "scale_rows"]
+__all__ = ["WRAPPED", "Todo", "build_table", "drop_rows", "plan_draws", "scale_rows", "section_for"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -24,6 +27,7 @@ U = np.uint64  # in a kernel, an unsigned and a signed integer make a float: eve
 GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
 (SHIFT_1, FACTOR_1), (SHIFT_2, FACTOR_2), (SHIFT_3, _) = ((U(shift), U(factor)) for shift, factor in stream.HASH)
 MASS_BITS = stream.MASS_BITS
+BLOCK = 64  # words hashed at a time
 
 
 @compiled
@@ -91,36 +95,31 @@ def build_table(probs: Floats, bits: int) -> Words:
 
 
 @compiled
-def fill_counts(counts: Array, table: Words, bits: int, k: int, seed: np.uint64, first: int) -> bool:
-    """Fill each row with k draws; row 0 is row ``first`` of the stream. False as soon as a count has wrapped round."""
+def fill_row(row: Array, table: Words, bits: int, k: int, key: np.uint64, words: Words) -> bool:
+    """k draws into a row. False if a count has wrapped round: a byte that does takes 256 from the sum."""
     bucket_shift, low = U(MASS_BITS - bits), U(bits)
     below_bucket, below_threshold = (U(1) << bucket_shift) - U(1), (U(1) << low) - U(1)
-    for r in range(len(counts)):
-        row = counts[r]
-        row[:] = 0
-        key = hashed(seed + U(first + r) * ROW_STEP)
-        for t in range(k):
-            word = hashed(key + U(t) * GOLDEN) >> U(64 - MASS_BITS)
-            bucket = word >> bucket_shift
+    row[:] = 0
+    for begin in range(0, k, len(words)):
+        end = min(len(words), k - begin)
+        for t in range(end):  # apart from the look-ups, so that it vectorises
+            words[t] = hashed(key + U(begin + t) * GOLDEN) >> U(64 - MASS_BITS)
+        for t in range(end):
+            bucket = words[t] >> bucket_shift
             entry = table[bucket]
-            unit = bucket if (word & below_bucket) < (entry >> low) else entry & below_threshold
+            unit = bucket if (words[t] & below_bucket) < (entry >> low) else entry & below_threshold
             row[unit] += 1
-        total = 0
-        for i in range(len(row)):
-            total += row[i]
-        if total != k:
-            return False
-    return True
+    total = 0
+    for i in range(len(row)):
+        total += row[i]
+    return total == k
 
 
 @compiled
-def fill_mask(mask: Array, chances: Words, seed: np.uint64, first: int) -> None:
-    """Fill each row with independent bytes, 1 with probability chances[i] / 2^62."""
-    for r in range(len(mask)):
-        row = mask[r]
-        key = hashed(seed + U(first + r) * ROW_STEP)
-        for i in range(len(row)):
-            row[i] = (hashed(key + U(i) * GOLDEN) >> U(64 - MASS_BITS)) < chances[i]
+def fill_mask(row: Array, chances: Words, key: np.uint64) -> None:
+    """Independent marks in a row, 1 with probability chances[i] / 2^62, else 0."""
+    for i in range(len(row)):
+        row[i] = (hashed(key + U(i) * GOLDEN) >> U(64 - MASS_BITS)) < chances[i]
 
 
 @compiled
@@ -168,18 +167,28 @@ def fill_chances(weights: Floats, rms: Floats, k: int, uniform_mix: float, probs
 
 
 @compiled
-def scale_rows(rows: Array, counts: Array, scale: Array, products: Array) -> None:
-    """products = rows * (counts * scale)."""
+def scale_row(row: Array, counts: Array, scale: Array, products: Array) -> None:
+    """products = row * (counts * scale)."""
     number = scale.dtype.type  # a count times a float32 would be a float64
-    for r in range(len(rows)):
-        row, count, product = rows[r], counts[r], products[r]
-        for i in range(len(row)):
-            product[i] = row[i] * (number(count[i]) * scale[i])
+    for i in range(len(row)):
+        products[i] = row[i] * (number(counts[i]) * scale[i])
+
+
+@compiled
+def plan_draws(
+    moments: Floats, weights: Floats, from_batch: bool, k: int, uniform_mix: float, bits: int, scale: Array
+) -> Words:
+    """The alias table of a usual call, and its scale; an empty table if a unit is not finite or none can be drawn."""
+    rms, probs = np.sqrt(moments), np.empty(len(moments))
+    if not fill_chances(rms if from_batch else weights, rms, k, uniform_mix, probs, scale):
+        return np.empty(0, np.uint64)
+    table: Words = build_table(probs, bits)
+    return table
 
 
 @compiled
 def drop_rows(
-    rows: Array,
+    x: Array,
     weights: Floats,
     from_batch: bool,
     k: int,
@@ -190,15 +199,69 @@ def drop_rows(
     scale: Array,
     products: Array,
 ) -> bool:
-    """All of a usual call at once: in a small layer, each step that is a call of its own costs more than its work."""
-    rms = np.empty(rows.shape[1])
-    column_moments(rows, rms, 0, len(rms))
-    for i in range(len(rms)):
-        rms[i] = np.sqrt(rms[i])
-    probs = np.empty(len(rms))
-    if not fill_chances(rms if from_batch else weights, rms, k, uniform_mix, probs, scale):
+    """All of a usual call at once: in a small layer, a step that is a call of its own costs more than its work."""
+    moments = np.empty(x.shape[1])
+    column_moments(x, moments, 0, len(moments))
+    table = plan_draws(moments, weights, from_batch, k, uniform_mix, bits, scale)
+    if len(table) == 0:
         return False
-    if not fill_counts(counts, build_table(probs, bits), bits, k, seed, 0):
-        return False
-    scale_rows(rows, counts, scale, products)
+    words = np.empty(BLOCK, np.uint64)
+    for r in range(len(x)):
+        if not fill_row(counts[r], table, bits, k, hashed(seed + U(r) * ROW_STEP), words):
+            return False
+        scale_row(x[r], counts[r], scale, products[r])
     return True
+
+
+@compiled
+def scale_rows(x: Array, counts: Array, scale: Array, products: Array) -> None:
+    for r in range(len(x)):
+        scale_row(x[r], counts[r], scale, products[r])
+
+
+class Todo:
+    """What a section does with its rows, or with its columns if it is moments; the others add up."""
+
+    MOMENTS, COUNTS, MASK, PRODUCTS = 1, 2, 4, 8
+
+
+# A job is an array of these numbers: where the section stands, what it does, sizes, and the addresses of arrays.
+NEXT, TODO, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(15)
+TODO_MOMENTS, TODO_COUNTS, TODO_MASK, TODO_PRODUCTS = Todo.MOMENTS, Todo.COUNTS, Todo.MASK, Todo.PRODUCTS
+
+
+@cache
+def section_for(float_name: str, count_name: str) -> Any:
+    """A callback that takes spans of a job until none is left. Any number of threads may run it on the same job."""
+    number, count = getattr(numba, float_name), getattr(numba, count_name)
+
+    @compiled_callback(types.void(types.CPointer(types.int64)))  # type: ignore[no-untyped-call]
+    def section(pointer: Any) -> None:
+        job = carray(pointer, 15)
+        todo, step, rows, d, seed = job[TODO], job[STEP], job[ROWS], job[D], U(job[SEED])
+        x = carray(pointer_to(job[X], number), (rows, d))
+        counts = carray(pointer_to(job[COUNTS], count), (rows, d))
+        scale = carray(pointer_to(job[SCALE], number), (d,))
+        products = carray(pointer_to(job[PRODUCTS], number), (rows, d))
+        table = carray(pointer_to(job[TABLE], numba.uint64), (max(d, 1 << job[BITS]),))
+        moments = carray(pointer_to(job[MOMENTS], numba.float64), (d,))
+        words = np.empty(BLOCK, np.uint64)
+        end = d if todo == TODO_MOMENTS else rows
+        start = next_of(job, step)
+        while start < end and job[WRAPPED] == 0:
+            stop = min(start + step, end)
+            if todo == TODO_MOMENTS:
+                column_moments(x, moments, start, stop)
+            else:
+                for r in range(start, stop):
+                    key = hashed(seed + U(r) * ROW_STEP)
+                    if todo & TODO_MASK:
+                        fill_mask(counts[r], table, key)
+                    if todo & TODO_COUNTS and not fill_row(counts[r], table, job[BITS], job[K], key, words):
+                        job[WRAPPED] = 1
+                        break
+                    if todo & TODO_PRODUCTS:
+                        scale_row(x[r], counts[r], scale, products[r])
+            start = next_of(job, step)
+
+    return section

@@ -13,25 +13,22 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from evodrop.definitions import checked_masses
-from evodrop.kernels import build_table, fill_counts, fill_mask
+from evodrop.kernels import Todo, build_table
 from evodrop.stream import MASS_BITS
-from evodrop.threads import over_rows
+from evodrop.threads import run_section, useful_threads
 
-__all__ = ["draw_counts", "draw_mask", "sample_counts"]
+__all__ = ["chances_of", "draw_counts", "draw_mask", "sample_counts"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[Any]
+Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
-U = np.uint64
-Then = Callable[[Integers, int, int], None] | None
-WORK_PER_THREAD = 1 << 16  # draws below which a second thread costs more than it saves
 
 
 def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDArray[np.int64]:
@@ -54,44 +51,35 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
     k, size = _checked_int(k, "k", 1, 2**62), _checked_int(size, "size", 0, 2**62)
     seed = _checked_int(seed, "seed", 0, 2**64 - 1)
     scaled = masses / masses.max()  # so that the sum of huge masses is finite
-    return draw_counts(scaled / scaled.sum(), k, size, seed, os.cpu_count() or 1).astype(np.int64)
+    threads = useful_threads(os.cpu_count() or 1, size * (k + len(masses)))
+    return draw_counts(scaled / scaled.sum(), k, size, seed, threads).astype(np.int64)
 
 
-def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int, then: Then = None) -> Integers:
+def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Integers:
     """Counts as in :func:`sample_counts` for probs that sum to 1, in the narrowest type that holds them all.
 
     Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum tells, and the same words are then
-    counted again in a wider type. ``then(counts, start, stop)`` is called on rows that are ready, in their thread.
+    counted again in a wider type.
     """
     bits = (len(probs) - 1).bit_length()
     table = build_table(probs, bits)
     for dtype in (np.uint8, np.int32, np.int64):
         counts: Integers = np.empty((size, len(probs)), dtype)
-        fitted: list[bool] = []
-
-        def fill(start: int, stop: int, counts: Integers = counts, fitted: list[bool] = fitted) -> None:
-            fitted.append(fill_counts(counts[start:stop], table, bits, k, U(seed), start))
-            if then and fitted[-1]:
-                then(counts, start, stop)
-
-        over_rows(fill, size, threads, WORK_PER_THREAD // (k + len(probs)) + 1)
-        if all(fitted):
+        if run_section(Todo.COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
             break
     return counts
 
 
-def draw_mask(keep: Floats, size: int, seed: int, threads: int, then: Then = None) -> Bytes:
-    """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0; ``then`` as in :func:`draw_counts`."""
-    chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
+def draw_mask(keep: Floats, size: int, seed: int, threads: int) -> Bytes:
+    """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0."""
     mask = np.empty((size, len(keep)), np.uint8)
-
-    def fill(start: int, stop: int) -> None:
-        fill_mask(mask[start:stop], chances, U(seed), start)
-        if then:
-            then(mask, start, stop)
-
-    over_rows(fill, size, threads, WORK_PER_THREAD // len(keep) + 1)
+    run_section(Todo.MASK, threads, counts=mask, table=chances_of(keep), seed=seed)
     return mask
+
+
+def chances_of(keep: Floats) -> Words:
+    """Keep probabilities in units of 2^-62."""
+    return np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
 
 
 def _checked_int(value: int, name: str, least: int, most: int) -> int:

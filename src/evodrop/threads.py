@@ -1,44 +1,107 @@
-"""Rows over threads: a small pool of our own, safe to use from many threads and after a fork.
+"""Several threads on one section of machine code, safe to use from many threads and after a fork.
 
-numba's ``parallel=True`` is neither. The kernels release the GIL, and every row has its own random stream, so how the
-rows are split changes nothing but the time.
+numba's ``parallel=True`` is neither. A section takes its spans of rows by itself, and every row has its own random
+stream, so who does which rows changes nothing but the time. Where torch has brought OpenMP along, its team lends a
+hand: it is awake already, and a team of our own would fight with it for the cores. Elsewhere Python threads do.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Callable
+import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
-__all__ = ["over_rows"]
+import numpy as np
+import numpy.typing as npt
+
+from evodrop.kernels import WRAPPED, Todo, section_for
+
+__all__ = ["run_section", "useful_threads"]
+
+Array = npt.NDArray[Any]
+WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
+COLUMNS_PER_SPAN = 1024
+OMP_PAUSE_SOFT = 1
+WORK_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
 
 
-def over_rows(work: Callable[[int, int], object], rows: int, threads: int, least: int) -> None:
-    """Call ``work(start, stop)`` on parts of ``range(rows)``, of ``least`` rows or more, in up to ``threads`` threads.
+def useful_threads(threads: int, work: int) -> int:
+    """As many of the threads as save more than they cost, for so many elements or draws."""
+    return max(1, min(threads, work // WORK_PER_THREAD))
 
-    The calling thread does the first part, and any other part that no worker has begun by then: a busy pool delays
-    nobody.
-    """
-    parts = min(threads, rows // max(1, least))
-    if parts <= 1:
-        work(0, rows)
+
+def run_section(
+    todo: int,
+    threads: int,
+    *,
+    x: Array | None = None,
+    counts: Array | None = None,
+    scale: Array | None = None,
+    products: Array | None = None,
+    table: Array | None = None,
+    moments: Array | None = None,
+    seed: int = 0,
+    bits: int = 0,
+    k: int = 0,
+) -> bool:
+    """Do ``todo`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
+    rows, d = x.shape if x is not None else counts.shape  # type: ignore[union-attr]
+    step = COLUMNS_PER_SPAN if todo == Todo.MOMENTS else WORK_PER_SPAN // (d + k) + 1
+    numbers = (0, todo, step, rows, d, bits, k, seed - (seed >> 63 << 64), 0)
+    arrays = (x, counts, scale, products, table, moments)
+    addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
+    job = np.array((*numbers, *addresses), np.int64)
+    address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)
+    if threads == 1:
+        call(job.ctypes.data)
+    else:
+        _call_together(address, call, job.ctypes.data, threads)
+    return not job[WRAPPED]
+
+
+def _call_together(address: int, call: Any, job: int, threads: int) -> None:
+    parallel = _openmp()
+    if parallel is not None:
+        parallel(address, job, threads, 0)
         return
-    spans = list(pairwise(rows * part // parts for part in range(parts + 1)))
-    waiting = [(_pool().submit(work, *span), span) for span in spans[1:]]
-    work(*spans[0])
-    for future, span in waiting:
-        if future.cancel():
-            work(*span)
-        else:
-            future.result()
+    helpers = [_crew().submit(call, job) for _ in range(threads - 1)]
+    call(job)
+    for helper in helpers:
+        if not helper.cancel():  # one that has not begun is not needed any more
+            helper.result()
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="evodrop")
+def _section(x: np.dtype[Any] | None, counts: np.dtype[Any] | None) -> tuple[int, Any]:
+    """The address of the section for these types, and a function that calls it and lets go of the GIL meanwhile."""
+    address = section_for("float32" if x is None else x.name, "uint8" if counts is None else counts.name).address
+    return address, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
 
-if hasattr(os, "register_at_fork"):  # a forked child inherits the pool's object but none of its threads
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+@cache
+def _openmp() -> Any:
+    """GOMP_parallel of the library that torch has loaded, or None."""
+    torch = sys.modules.get("torch")
+    for path in sorted(Path(torch.__file__).parent.glob("lib/libgomp*")) if torch and torch.__file__ else ():
+        try:
+            library = ctypes.CDLL(str(path))
+            parallel, pause = library.GOMP_parallel, library.omp_pause_resource_all
+        except (OSError, AttributeError):
+            continue
+        parallel.argtypes, parallel.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+        # A forked child would wait forever for a team of which it has the records but no threads: dismiss it first.
+        os.register_at_fork(before=partial(pause, OMP_PAUSE_SOFT))
+        return parallel
+    return None
+
+
+@cache
+def _crew() -> ThreadPoolExecutor:
+    crew = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="evodrop")
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_crew.cache_clear)
+    return crew

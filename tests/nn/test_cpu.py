@@ -26,7 +26,7 @@ def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix
     law = Law("batch" if source == "batch" else "probs", 0.3, uniform_mix=uniform_mix)
     weights = RNG.random(200) if source == "probs" else None
     results = []
-    for drop in (cpu._drop_at_once, cpu._drop_in_steps):
+    for drop in (cpu._drop_usual, cpu._drop_in_steps):
         product = np.empty_like(x)
         results.append((*drop(x, law, weights, 5, product), product))
     for at_once, in_steps in zip(*results, strict=True):
@@ -39,7 +39,7 @@ def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix
 @pytest.mark.parametrize("x", [np.zeros((2, 3)), np.array([[1.0, np.nan]]), np.array([[np.inf]]), np.ones((1, 1))])
 def test_the_kernel_of_the_usual_call_leaves_the_unusual_to_the_steps(x):
     law = Law("batch", 0.5, k=300)  # more than a byte holds, if there is one unit
-    assert cpu._drop_at_once(x, law, None, 5, np.empty_like(x)) is None
+    assert cpu._drop_usual(x, law, None, 5, np.empty_like(x)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.kernels import fill_mask, integer_masses
+from evodrop.kernels import Todo, integer_masses
 from evodrop.nn import EvolutionalDropout, EvolutionalDropout2d, device, functional, use_backend
+from evodrop.threads import run_section
 
 OPTIONS = [
     {},
@@ -39,11 +40,15 @@ def test_nothing_is_read_back_by_the_other_layers():
 def test_words_are_those_of_the_cpu():
     seed = -12345
     words = device._words(torch.tensor(seed), 3, torch.arange(4)).numpy().astype(np.uint64)
-    for chances in (words, words + np.uint64(1)):  # a byte is set exactly if the word is below the chance
-        mask = np.empty((1, 4), np.uint8)
-        for row in range(3):
-            fill_mask(mask, chances[row], np.uint64(seed % 2**64), row)
-            assert (mask == (chances is not words)).all()
+    for row in range(3):  # a mark is set exactly if the word is below the chance
+        assert not draw_mask_of(words[row], seed)[row].any()
+        assert draw_mask_of(words[row] + np.uint64(1), seed)[row].all()
+
+
+def draw_mask_of(chances, seed):
+    mask = np.empty((3, 4), np.uint8)
+    run_section(Todo.MASK, 1, counts=mask, table=chances, seed=seed % 2**64)
+    return mask
 
 
 @pytest.mark.parametrize("concentration", [0.01, 0.1, 1.0, 100.0])

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from evodrop.definitions import n_draws
-from evodrop.kernels import column_moments, drop_rows, scale_rows
+from evodrop.kernels import Todo, drop_rows, plan_draws, scale_rows
 from evodrop.nn.law import Law, find_chances
 from evodrop.sampling import draw_counts, draw_mask
-from evodrop.threads import over_rows
+from evodrop.threads import run_section, useful_threads
 
 __all__ = ["drop", "multiply"]
 
 Array = npt.NDArray[Any]
 NONE = np.empty(0)
-ELEMENTS_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
+DROP = Todo.COUNTS | Todo.PRODUCTS
 
 
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -29,7 +29,7 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
     if weights is not None and law.source == "probs":
         weights = weights / weights.max()  # so that the sum of huge weights is finite
     product: Array | None = None if output is None else _array_for(output)
-    drawn = _drop_at_once(x, law, weights, key, product) or _drop_in_steps(x, law, weights, key, product)
+    drawn = _drop_usual(x, law, weights, key, product) or _drop_in_steps(x, law, weights, key, product)
     if output is not None and product is not None:
         _hand_over(product, output)
     return torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])
@@ -37,60 +37,64 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
 
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale), in one pass."""
-    x, by, times, product = _array(rows), counts.numpy(), scale.numpy(), _array_for(output)
-
-    def work(start: int, stop: int) -> None:
-        scale_rows(x[start:stop], by[start:stop], times, product[start:stop])
-
-    over_rows(work, len(x), torch.get_num_threads(), ELEMENTS_PER_THREAD // x.shape[1] + 1)
+    product = _array_for(output)
+    _multiply(_array(rows), counts.numpy(), scale.numpy(), product)
     _hand_over(product, output)
 
 
-def second_moments(rows: Array) -> Array:
-    """E[x_i^2] of each column, split by columns, so that no sum depends on the number of threads."""
-    size, d = rows.shape[0], rows[0].size
-    moments = np.empty(d)
-
-    def work(start: int, stop: int) -> None:
-        column_moments(rows.reshape(size, d), moments, start, stop)
-
-    over_rows(work, d, torch.get_num_threads(), ELEMENTS_PER_THREAD // size + 1)
-    return moments if rows.ndim == 2 else moments.reshape(rows.shape[1:]).mean(1)
+def second_moments(x: Array) -> Array:
+    """E[x_i^2] of each column; threads take columns, so that no sum depends on their number."""
+    moments = np.empty(x[0].size)
+    run_section(Todo.MOMENTS, _threads(x), x=x.reshape(len(x), -1), moments=moments)
+    return moments if x.ndim == 2 else moments.reshape(x.shape[1:]).mean(1)
 
 
-def _drop_at_once(
+def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
+    threads = _threads(x)
+    if threads == 1:
+        scale_rows(x, counts, scale, product)
+    else:
+        run_section(Todo.PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
+
+
+def _drop_usual(
     x: Array, law: Law, weights: Array | None, key: int, product: Array | None
 ) -> tuple[Array, Array] | None:
-    """The usual call by one kernel, or None if it is not usual: too large for one thread, a unit that is not finite or
-    a count above 255."""
-    usual = law.scheme == "multinomial" and law.match == "draws" and law.source != "keep" and product is not None
-    if not usual or (x.size > ELEMENTS_PER_THREAD and torch.get_num_threads() > 1):
+    """The usual call by few kernels: in a small layer, the steps of :func:`_drop_in_steps` cost more than the draws.
+    None if it is not usual: another law, a unit that is not finite, or a count above 255."""
+    usual = law.scheme == "multinomial" and law.match == "draws" and law.source != "keep"
+    if not usual or product is None:
         return None
-    size, d = x.shape
+    (size, d), threads = x.shape, _threads(x)
+    k, bits = n_draws(d, law.p) if law.k is None else law.k, (d - 1).bit_length()
     if weights is None:
         weights = NONE if law.source == "batch" else np.ones(d)
-    k = n_draws(d, law.p) if law.k is None else law.k
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
-    options = (law.source == "batch", k, law.uniform_mix, (d - 1).bit_length(), np.uint64(key))
-    return (counts, scale) if drop_rows(x, weights, *options, counts, scale, product) else None
+    plan = (weights, law.source == "batch", k, law.uniform_mix, bits)
+    if threads == 1:
+        drawn = drop_rows(x, *plan, np.uint64(key), counts, scale, product)
+    else:
+        table = plan_draws(second_moments(x), *plan, scale)
+        arrays = {"x": x, "counts": counts, "scale": scale, "products": product, "table": table}
+        drawn = len(table) and run_section(DROP, threads, seed=key, bits=bits, k=k, **arrays)
+    return (counts, scale) if drawn else None
 
 
 def _drop_in_steps(x: Array, law: Law, weights: Array | None, key: int, product: Array | None) -> tuple[Array, Array]:
     found = find_chances(law, np.sqrt(second_moments(x)), weights)
-    scale = found.scale.astype(x.dtype, copy=False)
-    some_pass = found.passes.any()
-
-    def finish(counts: Array, start: int, stop: int) -> None:
-        if some_pass:
-            counts[start:stop, found.passes] = 1
-        if product is not None:
-            scale_rows(x[start:stop], counts[start:stop], scale, product[start:stop])
-
+    scale, threads = found.scale.astype(x.dtype, copy=False), _threads(x)
     if found.k is None:
-        counts = draw_mask(found.chances, len(x), key, torch.get_num_threads(), finish)
+        counts = draw_mask(found.chances, len(x), key, threads)
     else:
-        counts = draw_counts(found.chances, int(found.k), len(x), key, torch.get_num_threads(), finish)
+        counts = draw_counts(found.chances, int(found.k), len(x), key, threads)
+        counts[:, found.passes] = 1
+    if product is not None:
+        _multiply(x, counts, scale, product)
     return counts, scale
+
+
+def _threads(x: Array) -> int:
+    return useful_threads(torch.get_num_threads(), x.size)
 
 
 def _array(tensor: Tensor) -> Array:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from importlib import import_module
 from types import ModuleType
 
 import torch
@@ -14,6 +12,8 @@ import torch.distributed
 from torch import Tensor
 
 from evodrop.definitions import checked_keep, checked_masses
+from evodrop.nn import cpu
+from evodrop.nn import device as device_path
 from evodrop.nn.law import Law
 from evodrop.nn.layout import to_rows, write_rows
 from evodrop.stream import RANK_STEP
@@ -44,15 +44,12 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def path_for(device: torch.device) -> ModuleType:
-    """The room with the code for the device. It waits for the first call, since numba takes its time to import."""
+    """The room with the code for the device."""
     backend = _backend.get()
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f"the numba backend takes CPU tensors, but the input is on {device}; use the backend 'auto'")
     on_cpu = backend == "numba" or (backend == "auto" and device.type == "cpu")
-    return _room("evodrop.nn.cpu" if on_cpu else "evodrop.nn.device")
-
-
-_room = cache(import_module)  # import_module itself asks for the lock of all imports, at every call
+    return cpu if on_cpu else device_path
 
 
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
