@@ -1,8 +1,9 @@
 """Forward plus backward of dropout layers on the CPU: ours, PyTorch's, and what one would write by hand.
 
-Every round calls every contestant once, in random order, on one and on two torch threads, so that noise hits all alike.
-A call goes through autograd on 128 float32 rows, the ReLU of normal noise, with a dense gradient made beforehand. The
-tables hold medians and their ratios. Imports and first calls are those of new processes. Leave the machine alone then.
+The contestants take turns in random order, a few calls a turn, so that noise hits all alike; the first call of a turn
+does not count, since the others have had the caches. A call goes through autograd on 128 float32 rows, the ReLU of
+normal noise, with a dense gradient made beforehand. The tables hold medians and their ratios. Imports and first calls
+are those of new processes. Leave the machine alone meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ ROWS, P, THREADS = 128, 0.5, (1, 2)
 STANDARD, BY_HAND, COMPILED = "nn.Dropout", "where(rand < p, 0, x / (1 - p))", "torch.compile(nn.Dropout)"
 BY_DRAWS, BY_LAW = "e-dropout, torch.multinomial", "e-dropout, distributions.Multinomial"
 OURS, OURS_BERNOULLI = "EvolutionalDropout", "BernoulliDropout"
-WARM_UP, ROUNDS = 3, {150: 200, 1152: 100, 4096: 60, 16384: 30}  # rounds by the number of units
+CALLS, WARM_UP, ROUNDS = 5, 2, {150: 40, 1152: 30, 4096: 15, 16384: 6}  # rounds by the number of units
 
 
 def e_dropout(x: Tensor, count: Callable[[Tensor, int, int], Tensor]) -> Tensor:
@@ -86,8 +87,11 @@ def can_compile() -> bool:
     return False
 
 
+def turn(layer: Callable[[Tensor], Tensor], x: Tensor, upstream: Tensor) -> list[float]:
+    return [seconds_of_call(layer, x, upstream) for _ in range(1 + CALLS)][1:]
+
+
 def race(names: Sequence[str], d: int, rounds: int, progress: Progress) -> Times:
-    """A call of every contestant a round: in a network, too, other layers have the caches between two calls."""
     torch.compiler.reset()  # else a second size would be compiled for any size
     layers, (x, upstream) = {name: CONTESTANTS[name](d) for name in names}, activations(d)
     times: Times = {(name, d, threads): [] for threads in THREADS for name in names}
@@ -95,18 +99,18 @@ def race(names: Sequence[str], d: int, rounds: int, progress: Progress) -> Times
         torch.set_num_threads(threads)
         for _ in progress.track(range(WARM_UP + rounds), description=f"d = {d}, threads: {threads}"):
             for name in random.sample(names, len(names)):
-                times[name, d, threads].append(seconds_of_call(layers[name], x, upstream))
-    return {case: seconds[WARM_UP:] for case, seconds in times.items()}
+                times[name, d, threads] += turn(layers[name], x, upstream)
+    return {case: seconds[WARM_UP * CALLS :] for case, seconds in times.items()}
 
 
-def race_of_threads(d: int, turns: int, progress: Progress) -> Times:
-    """Ours on one thread and on two, a dozen calls a turn: nobody changes the number of threads between two calls."""
+def race_of_threads(d: int, rounds: int, progress: Progress) -> Times:
+    """Ours on one thread and on two, in turns; elsewhere the number of threads would change too seldom to compare."""
     layer, (x, upstream) = CONTESTANTS[OURS](d), activations(d)
     times: Times = {(OURS, d, threads): [] for threads in THREADS}
-    for _ in progress.track(range(turns), description=f"d = {d}, one thread against two"):
+    for _ in progress.track(range(rounds), description=f"d = {d}, one thread against two"):
         for threads in THREADS:
             torch.set_num_threads(threads)
-            times[OURS, d, threads] += [seconds_of_call(layer, x, upstream) for _ in range(WARM_UP + 12)][WARM_UP:]
+            times[OURS, d, threads] += turn(layer, x, upstream)
     return times
 
 
@@ -171,7 +175,7 @@ def machine() -> Row:
 
 def summary(times: Times) -> list[Row]:
     return [
-        {"contestant": name, "d": d, "threads": threads, "rounds": len(seconds)}
+        {"contestant": name, "d": d, "threads": threads, "calls": len(seconds)}
         | {"quartiles_us": (percentile(seconds, (25, 50, 75)) * 1e6).round(1).tolist()}
         | {"ratio": float(median(seconds) / median(times[STANDARD, d, threads]))}
         for (name, d, threads), seconds in times.items()
@@ -179,8 +183,8 @@ def summary(times: Times) -> list[Row]:
 
 
 def speed_table(rows: Sequence[Row], threads: int) -> Table:
-    rounds = {row["d"]: row["rounds"] for row in rows}
-    table = Table("contestant", *(Column(f"d = {d}\n{n} rounds", justify="right") for d, n in rounds.items()))
+    calls = {row["d"]: row["calls"] for row in rows}
+    table = Table("contestant", *(Column(f"d = {d}\n{n} calls", justify="right") for d, n in calls.items()))
     table.title = f"\nforward + backward in µs, and ratio to {STANDARD}, torch threads: {threads}"
     for name in dict.fromkeys(row["contestant"] for row in rows):
         own = [row for row in rows if row["contestant"] == name and row["threads"] == threads]
@@ -200,7 +204,7 @@ def measure(rounds_of: dict[int, int], repeats: int) -> tuple[Times, list[Row]]:
     with Progress(console=Console(stderr=True)) as progress:
         races = [race(names, d, rounds, progress) for d, rounds in rounds_of.items()]
         times = {case: seconds for times in races for case, seconds in times.items()}
-        alone = race_of_threads(4096, 30, progress) | race_of_threads(16384, 15, progress)
+        alone = race_of_threads(4096, 60, progress) | race_of_threads(16384, 30, progress)
         return times, claims_of(times, alone, median_starts(repeats, progress))
 
 

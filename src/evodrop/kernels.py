@@ -157,12 +157,10 @@ def fill_chances(weights: Floats, rms: Floats, k: int, uniform_mix: float, probs
         drawable += weights[i] > 0.0
     if total == 0.0:
         return False
+    factor, share = (1.0 - uniform_mix) / total, uniform_mix / drawable
     for i in range(len(weights)):
-        if weights[i] > 0.0:
-            probs[i] = (1.0 - uniform_mix) * weights[i] / total + uniform_mix / drawable
-            scale[i] = 1.0 / max(k * probs[i], LEAST_RATE)
-        else:
-            probs[i] = scale[i] = 0.0
+        probs[i] = weights[i] * factor + share if weights[i] > 0.0 else 0.0
+        scale[i] = 1.0 / max(k * probs[i], LEAST_RATE) if weights[i] > 0.0 else 0.0
     return True
 
 

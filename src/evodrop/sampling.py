@@ -23,11 +23,10 @@ from evodrop.kernels import Todo, build_table
 from evodrop.stream import MASS_BITS
 from evodrop.threads import run_section, useful_threads
 
-__all__ = ["chances_of", "draw_counts", "draw_mask", "sample_counts"]
+__all__ = ["draw_counts", "draw_mask", "sample_counts"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[Any]
-Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -70,16 +69,16 @@ def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> In
     return counts
 
 
-def draw_mask(keep: Floats, size: int, seed: int, threads: int) -> Bytes:
-    """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0."""
+def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any) -> Bytes:
+    """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0.
+
+    With arrays ``x``, ``scale`` and ``products``, the same pass makes the products x * mask * scale.
+    """
     mask = np.empty((size, len(keep)), np.uint8)
-    run_section(Todo.MASK, threads, counts=mask, table=chances_of(keep), seed=seed)
+    chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
+    todo = Todo.MASK | Todo.PRODUCTS if multiply else Todo.MASK
+    run_section(todo, threads, counts=mask, table=chances, seed=seed, **multiply)
     return mask
-
-
-def chances_of(keep: Floats) -> Words:
-    """Keep probabilities in units of 2^-62."""
-    return np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
 
 
 def _checked_int(value: int, name: str, least: int, most: int) -> int:

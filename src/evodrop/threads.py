@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
 COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1
-WORK_PER_THREAD = 1 << 17  # below this a second thread costs more than it saves
+WORK_PER_THREAD = 1 << 16  # below this a second thread costs more than it saves
 
 
 def useful_threads(threads: int, work: int) -> int:

@@ -84,10 +84,10 @@ def _drop_in_steps(x: Array, law: Law, weights: Array | None, key: int, product:
     found = find_chances(law, np.sqrt(second_moments(x)), weights)
     scale, threads = found.scale.astype(x.dtype, copy=False), _threads(x)
     if found.k is None:
-        counts = draw_mask(found.chances, len(x), key, threads)
-    else:
-        counts = draw_counts(found.chances, int(found.k), len(x), key, threads)
-        counts[:, found.passes] = 1
+        multiply = {} if product is None else {"x": x, "scale": scale, "products": product}
+        return draw_mask(found.chances, len(x), key, threads, **multiply), scale
+    counts = draw_counts(found.chances, int(found.k), len(x), key, threads)
+    counts[:, found.passes] = 1
     if product is not None:
         _multiply(x, counts, scale, product)
     return counts, scale
