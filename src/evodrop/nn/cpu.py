@@ -38,7 +38,7 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale), in one pass."""
     product = _array_for(output)
-    _multiply(_array(rows), counts.numpy(), scale.numpy(), product)
+    _multiply(_array(rows), counts.contiguous().numpy(), scale.numpy(), product)
     _hand_over(product, output)
 
 
