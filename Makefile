@@ -21,6 +21,7 @@ bench: .venv/installed  ## ours against the peers in one run: prints a table, wr
 	$(BIN)/python benchmarks/dropout.py
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "installing the pinned versions into .venv: a minute or two, some 1.5 GB"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

@@ -210,7 +210,7 @@ def measure(rounds_of: dict[int, int], repeats: int) -> tuple[Times, list[Row]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="ours against the peers, in about three minutes")
-    parser.add_argument("--quick", action="store_true", help="small layers only, and fewer rounds")
+    parser.add_argument("--quick", action="store_true", help="a look at d = 150 and 1152, with fewer rounds everywhere")
     parser.add_argument("--json", type=Path, default=Path("build/bench/dropout.json"), help="default: %(default)s")
     asked, about = parser.parse_args(), machine()
     times, claims = measure({150: 20, 1152: 20}, 3) if asked.quick else measure(ROUNDS, 5)

@@ -70,7 +70,12 @@ def test_importing_brings_no_more_than_it_needs(statement, absent):
 
 
 def test_importing_is_quick():
-    """A generous bound against work at import; the benchmark measures the figure."""
+    """A generous bound, for a busy machine; the benchmark measures the figure."""
     time = "from time import perf_counter as now; {}; start = now(); import {}; print(now() - start)"
-    assert min(float(fresh(time.format("pass", "evodrop"))) for _ in range(3)) < 0.15
-    assert min(float(fresh(time.format("import torch", "evodrop.nn"))) for _ in range(3)) < 0.3
+    assert min(float(fresh(time.format("pass", "evodrop"))) for _ in range(3)) < 0.5
+    assert min(float(fresh(time.format("import torch", "evodrop.nn"))) for _ in range(3)) < 1.5
+
+
+def test_without_torch_the_door_says_what_it_needs():
+    code = "import sys; sys.modules['torch'] = None\ntry: import evodrop.nn\nexcept ImportError as error: print(error)"
+    assert fresh(code) == "evodrop.nn needs PyTorch: pip install 'evodrop[torch]'"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -66,3 +68,21 @@ def test_threads_that_would_not_pay_stay_away():
     assert useful_threads(8, 10) == 1
     assert useful_threads(8, 10**9) == 8
     assert useful_threads(1, 10**9) == 1
+
+
+def test_an_interrupt_takes_no_memory_from_the_helpers():
+    code = """
+import signal, time, numpy as np
+from evodrop.sampling import sample_counts  # without torch: Python threads
+sample_counts(np.ones(1_000_000), 1000, 3, 0)
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+for _ in range(3):
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try: sample_counts(np.ones(1_000_000), 8_000_000, 3, 0)
+    except KeyboardInterrupt: print("interrupted")
+time.sleep(0.5)
+print(sample_counts(np.ones(3), 5, 1, 0).sum())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (run.stdout.splitlines()[-1], run.returncode) == ("5", 0), run.stderr

@@ -38,12 +38,14 @@ def second_moments(x: Array) -> Array:
         >>> second_moments(np.array([[3.0, 0.0], [4.0, 1.0]]))
         array([12.5,  0.5])
     """
+    if not hasattr(x, "shape"):
+        x = np.asarray(x)
     if x.shape[0] == 0:
         raise ValueError(f"second_moments: x of shape {tuple(x.shape)} has no rows; give at least one example")
     if hasattr(x, "tocsr"):
         wide = x.astype(np.float64)
         return np.asarray(wide.multiply(wide).mean(axis=0)).ravel()
-    wide = np.asarray(x, np.float64) if namespace(x) is np else x.double()
+    wide = _wide(x)
     return (wide * wide).mean(0)
 
 
@@ -54,7 +56,7 @@ def sampling_probabilities(moments: Array) -> Array:
         >>> sampling_probabilities(np.array([9.0, 1.0, 0.0]))
         array([0.75, 0.25, 0.  ])
     """
-    scale = namespace(moments).sqrt(checked_masses(moments, "moments"))
+    scale = namespace(moments).sqrt(_wide(checked_masses(moments, "moments")))
     return scale / scale.sum()
 
 
@@ -81,7 +83,7 @@ def keep_probabilities(moments: Array, k: float) -> Array:
         >>> keep_probabilities(np.array([16.0, 1.0, 1.0, 0.0]), 2)
         array([1. , 0.5, 0.5, 0. ])
     """
-    scale = namespace(moments).sqrt(checked_masses(moments, "moments"))
+    scale = namespace(moments).sqrt(_wide(checked_masses(moments, "moments")))
     if not k > 0:
         raise ValueError(f"keep_probabilities: k is {k!r}, but the expected number of kept units is positive")
     return fill_to_level(scale, k)
@@ -110,8 +112,10 @@ def multinomial_noise(probs: Array, k: int, size: int, rng: np.random.Generator)
         >>> bool((noise @ np.array([0.25, 0.75]) == 1).all())
         True
     """
-    probs = checked_masses(probs, "probs")
-    probs = probs / probs.sum()
+    probs = _wide(checked_masses(probs, "probs"))
+    probs = probs / probs.max() / (probs / probs.max()).sum()
+    if not (isinstance(k, numbers.Integral) and k >= 1):
+        raise ValueError(f"multinomial_noise: k is {k!r}, but the number of draws is an integer of at least 1")
     xp = namespace(probs)
     counts = xp.asarray(rng.multinomial(k, np.asarray(probs, np.float64), size=size))
     return xp.where(probs > 0, counts / (k * xp.where(probs > 0, probs, 1.0)), 0.0)
@@ -125,6 +129,7 @@ def bernoulli_noise(keep: Array, size: int, rng: np.random.Generator) -> Array:
         array([[1., 0.],
                [1., 0.]])
     """
+    keep = _wide(checked_keep(keep))
     xp = namespace(keep)
     kept = xp.asarray(rng.random((size, len(keep)))) < keep
     return xp.where(kept, 1.0 / xp.where(keep > 0, keep, 1.0), 0.0)
@@ -140,21 +145,22 @@ def fill_to_level(scale: Array, k: Array) -> Array:
     # Were a unit the largest below the level, t would be (k - above) / tail, and t times the unit at most 1. Where that
     # holds, it holds for every smaller unit, so counting finds the level.
     below = ((k - above) * ascending <= tail).sum()
-    t = (k - (len(scale) - below)) / xp.take(tail, below - 1)
+    total = xp.take(tail, below - 1)
+    t = (k - (len(scale) - below)) / (total + (total == 0))
     return (t * scale).clip(max=1.0)
 
 
 def checked_rate(rate: float) -> float:
     """The rate itself, or a ValueError."""
     if not (isinstance(rate, numbers.Real) and 0.0 <= rate < 1.0):
-        raise ValueError(f"dropout rate is {rate!r}, but the fraction of units to drop lies in [0, 1)")
+        raise ValueError(f"dropout rate is {rate!r}, but it takes a number in [0, 1), the fraction of units to drop")
     return float(rate)
 
 
 def checked_masses(masses: Array, name: str) -> Array:
     """The masses themselves if they are finite, not negative and not all zero, or a ValueError."""
     xp = namespace(masses)
-    masses = np.asarray(masses) if xp is np else masses
+    masses = np.asarray(masses) if xp is np else masses.detach()
     if masses.ndim != 1 or len(masses) == 0:
         raise ValueError(f"{name} has shape {tuple(masses.shape)}, but it takes one value per unit: shape (d,), d >= 1")
     bad = ~(xp.isfinite(masses) & (masses >= 0))
@@ -168,12 +174,17 @@ def checked_masses(masses: Array, name: str) -> Array:
 
 def checked_keep(keep: Array) -> Array:
     """Keep probabilities themselves if they are masses of at most 1, or a ValueError."""
-    if checked_masses(keep, "keep").max() > 1:
+    keep = checked_masses(keep, "keep")
+    if keep.max() > 1:
         raise ValueError(f"keep has a value of {float(keep.max())}, but keep probabilities lie in [0, 1]")
     return keep
 
 
+def _wide(x: Array) -> Array:
+    return np.asarray(x, np.float64) if namespace(x) is np else x.double()
+
+
 def namespace(x: Array) -> Any:
     """The module whose functions fit x: torch for a Tensor, NumPy for all else."""
-    home = type(x).__module__.partition(".")[0]
-    return sys.modules["torch"] if home == "torch" else np
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(x, torch.Tensor) else np

@@ -39,7 +39,7 @@ def hashed(z: np.uint64) -> np.uint64:
 
 @compiled
 def integer_masses(probs: Floats, size: int) -> Array:
-    """Array that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit.
+    """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit.
 
     The floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes
     what is left, less than 2^-52 of the whole.
@@ -71,7 +71,7 @@ def integer_masses(probs: Floats, size: int) -> Array:
 def build_table(probs: Floats, bits: int) -> Words:
     """The alias table of Walker (1977), a word per bucket: the threshold, and in the last ``bits`` bits the other unit.
 
-    Each bucket holds the same mass: its own unit's up to the threshold, a richer unit's above. Array, so that
+    Each bucket holds the same mass: its own unit's up to the threshold, a richer unit's above. Integers, so that
     the books balance to the last bit. Units from len(probs) on are padding: they own nothing.
     """
     masses = integer_masses(probs, 1 << bits)

@@ -18,12 +18,18 @@ __all__ = ["MATCHES", "draws_for_kept", "draws_for_noise", "keep_for_noise", "mo
 
 Array = Any
 MATCHES = ("draws", "distinct", "noise")
-DRAWS_PER_UNIT = 16  # a unit of average probability is missed once in e^16 rows: more draws buy nothing but time
+LEAST_CEILING = 16  # draws per unit: a unit of average probability is then missed once in e^16 rows
+MOST_CEILING = 1000  # draws per unit: beyond, a call would take longer than anybody waits
 
 
 def most_draws(d: int, rate: float) -> int:
-    """The ceiling of a matched k: it bounds the cost where some units are all but never drawn."""
-    return int(d * max(DRAWS_PER_UNIT, (1.0 - rate) / rate)) + 1
+    """The ceiling of a matched k: it bounds the cost where some units are all but never drawn, or the rate is tiny.
+
+    Examples:
+        >>> most_draws(100, 0.5), most_draws(100, 0.01), most_draws(100, 1e-9)
+        (1600, 9900, 100000)
+    """
+    return round(d * min(max(LEAST_CEILING, (1.0 - rate) / rate), MOST_CEILING))
 
 
 def draws_for_kept(probs: Array, kept: float, most: int) -> Array:
@@ -34,7 +40,7 @@ def draws_for_kept(probs: Array, kept: float, most: int) -> Array:
         >>> int(draws_for_kept(np.full(1000, 1e-3), 500, 16000))
         693
     """
-    low = (probs.sum() * 0).astype(int) if hasattr(probs, "astype") else (probs.sum() * 0).long()
+    low = (probs > 0).sum() * 0  # an integer that lives where probs do
     high = low + most
     for _ in range(most.bit_length()):
         middle = (low + high) // 2

@@ -1,6 +1,6 @@
 """The fast exact sampler: alias tables and counter-based streams.
 
-**Law.** Probabilities become integer masses that sum to 2^62 exactly, each within 2^-51 of its probability, and
+**Law.** Probabilities become integer masses that sum to 2^62 exactly, each within 2^-50 of its probability, and
 a zero stays zero. An alias table with a power of two buckets splits the masses without any rounding. A draw is one
 64-bit word: its top bits are the bucket, the next bits (62 in all) are compared with the bucket's threshold.
 So a unit's chance is its mass / 2^62 to the last bit: no modulo bias, no float in the comparison.

@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -49,27 +50,46 @@ def run_section(
     k: int = 0,
 ) -> bool:
     """Do ``todo`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
-    rows, d = x.shape if x is not None else counts.shape  # type: ignore[union-attr]
+    arrays = (x, counts, scale, products, table, moments)
+    rows, d = _checked_shape(arrays)
     step = COLUMNS_PER_SPAN if todo == Todo.MOMENTS else WORK_PER_SPAN // (d + k) + 1
     numbers = (0, todo, step, rows, d, bits, k, seed - (seed >> 63 << 64), 0)
-    arrays = (x, counts, scale, products, table, moments)
     addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
     job = np.array((*numbers, *addresses), np.int64)
     address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)
     if threads == 1:
         call(job.ctypes.data)
+    elif (parallel := _openmp()) is not None:
+        parallel(address, job.ctypes.data, threads, 0)
     else:
-        _call_together(address, call, job.ctypes.data, threads)
+        _call_in_crew(call, job, threads, arrays)
     return not job[WRAPPED]
 
 
-def _call_together(address: int, call: Any, job: int, threads: int) -> None:
-    parallel = _openmp()
-    if parallel is not None:
-        parallel(address, job, threads, 0)
-        return
-    helpers = [_crew().submit(call, job) for _ in range(threads - 1)]
-    call(job)
+def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:
+    """The number of rows and columns. A section trusts addresses, so whatever could lead it astray stops here."""
+    x, counts, scale, products, _, _ = arrays
+    first = x if x is not None else counts
+    assert first is not None
+    fits = all(array is None or array.flags.c_contiguous for array in arrays)
+    fits &= all(array is None or array.shape == first.shape for array in (counts, products))
+    fits &= all(array is None or array.dtype == first.dtype for array in (scale, products))
+    if not fits or (scale is not None and scale.shape != first.shape[1:]):
+        shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays if array is not None)
+        raise ValueError(f"noise and input do not fit together: {shapes}; the noise is that of another tensor")
+    return first.shape[0], first.shape[1]
+
+
+def _call_in_crew(call: Any, job: Array, threads: int, arrays: object) -> None:
+    """The section in Python threads. A helper holds the arrays, so that an interrupt here takes no memory from it."""
+
+    def lend_a_hand(_: object) -> None:
+        call(job.ctypes.data)
+
+    helpers = []
+    with suppress(RuntimeError):  # at the exit of the interpreter nobody helps any more
+        helpers += [_crew().submit(lend_a_hand, arrays) for _ in range(threads - 1)]
+    call(job.ctypes.data)
     for helper in helpers:
         if not helper.cancel():  # one that has not begun is not needed any more
             helper.result()

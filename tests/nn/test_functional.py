@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.definitions import n_draws, sampling_probabilities, second_moments
+from evodrop.definitions import expected_kept, n_draws, sampling_probabilities, second_moments
+from evodrop.matching import draws_for_kept
 from evodrop.nn import functional as F
 
 FUNCTIONS = [F.evolutional_dropout, F.multinomial_dropout, F.bernoulli_dropout]
@@ -29,17 +30,21 @@ def test_every_draw_is_k_counts(backend):
 def test_a_unit_that_is_always_zero_stays_zero_and_is_never_drawn(backend):
     x = torch.rand(1000, 4) + 1
     x[:, 2] = 0
-    y = F.evolutional_dropout(x, k=3)
-    assert (y[:, 2] == 0).all()
-    probs = sampling_probabilities(second_moments(x))
-    kept = [0, 1, 3]
-    counts = (y / x)[:, kept].double() * 3 * probs[kept]
+    x.requires_grad_()
+    F.evolutional_dropout(x, k=3).sum().backward()
+    assert (x.grad[:, 2] == 0).all()  # the gradient of the sum is the noise
+    counts = x.grad.double() * 3 * sampling_probabilities(second_moments(x.detach()))
     torch.testing.assert_close(counts.sum(1), torch.full((1000,), 3.0, dtype=torch.float64), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-def test_an_all_zero_batch_comes_back_as_it_is(backend, function):
-    assert (function(torch.zeros(5, 7)) == 0).all()
+@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+@pytest.mark.parametrize("match", ["draws", "distinct", "noise"])
+def test_an_all_zero_batch_comes_back_as_it_is(backend, scheme, match):
+    x = torch.zeros(5, 700, requires_grad=True)
+    y = F.evolutional_dropout(x, scheme=scheme, match=match)
+    y.sum().backward()
+    assert (y == 0).all()
+    assert (x.grad == 1).all()
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,), (0, 3, 4)])
@@ -71,12 +76,41 @@ def test_a_batch_with_nothing_finite_passes_through(backend):
     assert F.evolutional_dropout(x).isnan().all()
 
 
-def test_finite_activations_whose_squares_overflow_are_dropped_as_usual(backend):
+def test_float32_activations_whose_squares_overflow_are_dropped_as_usual(backend):
     x = torch.full((100, 20), 1e30)
     y = F.evolutional_dropout(x)
     assert (y == 0).any()
     assert torch.isfinite(y).all()
     assert (F.evolutional_dropout(torch.full((100, 20), 1e-30)) > 0).any()
+
+
+@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+@pytest.mark.parametrize("size", [1e150, 1e-150])
+def test_a_match_of_noise_does_not_depend_on_the_size_of_the_activations(backend, scheme, size):
+    outputs = []
+    for factor in (1.0, size):
+        torch.manual_seed(1)
+        x = torch.rand(50, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * factor
+        outputs.append(F.evolutional_dropout(x, match="noise", scheme=scheme) / factor)
+    torch.testing.assert_close(*outputs)
+
+
+def test_a_tiny_rate_with_a_match_ends(backend):
+    x = torch.rand(2, 20)
+    y = F.evolutional_dropout(x, 1e-12, match="noise")
+    assert 0 < abs(y / x - 1).max() < 1  # 1000 draws per unit
+    assert torch.isfinite(F.evolutional_dropout(torch.ones(1, 1), 1e-300, match="distinct")).all()
+
+
+@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+def test_a_match_of_distinct_units_leaves_dead_units_out(backend, scheme):
+    x = torch.rand(4000, 50) + 1
+    x[:, :30] = 0
+    kept = (F.evolutional_dropout(x, 0.4, match="distinct", scheme=scheme) != 0).sum(1).double()
+    probs = sampling_probabilities(second_moments(x))
+    k = draws_for_kept(probs.numpy(), 12, 320)
+    expected = 12 if scheme == "bernoulli" else float(expected_kept(probs, int(k)))
+    assert abs(kept.mean() - expected) < 5 * kept.std() / len(kept) ** 0.5
 
 
 def test_one_example_is_a_batch(backend):
@@ -232,6 +266,28 @@ def test_the_next_layer_may_work_in_place(backend, function, memory_format):
     assert x.grad.any()
 
 
+def test_negated_views_work(backend):
+    x = torch.rand(5, 6)
+    torch.manual_seed(1)
+    y = F.evolutional_dropout(torch._neg_view(x))
+    torch.manual_seed(1)
+    torch.testing.assert_close(y, -F.evolutional_dropout(x))
+
+
+def test_counts_of_numpy_are_as_good_as_others(threads):
+    threads(2)
+    for k in (np.uint8(200), np.int64(200)):
+        torch.manual_seed(1)
+        y = F.evolutional_dropout(torch.ones(600, 600), k=k)
+        torch.manual_seed(1)
+        torch.testing.assert_close(y, F.evolutional_dropout(torch.ones(600, 600), k=200))
+
+
+def test_eval_takes_any_tensor():
+    x = torch.arange(3)
+    assert F.evolutional_dropout(x, training=False) is x
+
+
 def test_expanded_inputs_work(backend):
     y = F.evolutional_dropout(torch.rand(1, 20).expand(50, 20))
     assert len({tuple(row) for row in y.tolist()}) > 40
@@ -292,13 +348,16 @@ def test_bad_rates_are_named_in_training_and_in_eval(function, p):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": 0}, "k is 0, but the number of draws is an integer of at least 1"),
+        ({"k": 0}, "k is 0, but the number of draws is an integer from 1 to"),
         ({"k": 2.5}, "k is 2.5"),
+        ({"k": True}, "k is True"),
+        ({"k": 2**31}, "k is 2147483648"),
         ({"scheme": "gaussian"}, "scheme is 'gaussian', but it is one of 'multinomial', 'bernoulli'"),
         ({"match": "units"}, "match is 'units', but it is one of 'draws', 'distinct', 'noise'"),
         ({"k": 3, "match": "noise"}, "only one of them"),
         ({"uniform_mix": 1.5}, r"uniform_mix is 1.5, .* \[0, 1\]"),
         ({"uniform_mix": float("nan")}, "uniform_mix is nan"),
+        ({"uniform_mix": "a"}, "uniform_mix is 'a', but it takes a number"),
         ({"unit_dims": 2}, r"unit_dims is 2, but the input has shape \(4, 3\)"),
         ({"unit_dims": (1, -1)}, r"unit_dims is \(1, -1\)"),
         ({"unit_dims": ()}, r"unit_dims is \(\)"),
@@ -336,9 +395,25 @@ def test_bad_dtypes_are_named(x):
         F.evolutional_dropout(x)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: F.evolutional_dropout(x.numpy()), "dropout of a ndarray, but it takes a tensor"),
+        (lambda x: F.evolutional_dropout(x.to_sparse()), "layout torch.sparse_coo, but it takes a dense one"),
+        (lambda x: F.multinomial_dropout(x, probs=[0.5, 0.5]), "probs is a list, but it takes a tensor"),
+        (lambda x: F.bernoulli_dropout(x, 0.5, False), "keep is a bool, but it takes a tensor"),
+        (lambda x: F.evolutional_dropout(x, unit_dims=1.5), "unit_dims is 1.5, but it takes an integer"),
+        (lambda x: F.evolutional_dropout(x, unit_dims="a"), "unit_dims is 'a', but it takes an integer"),
+    ],
+)
+def test_bad_types_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call(torch.rand(3, 2))
+
+
 def test_bad_channel_shapes_are_named():
     with pytest.raises(
-        ValueError, match=r"evolutional_dropout2d: the input has shape \(3, 4\), but it takes \(N, C, H, W\)"
+        ValueError, match=r"dropout of whole channels: the input has shape \(3, 4\), but it takes \(N, C, H, W\)"
     ):
         F.evolutional_dropout2d(torch.ones(3, 4))
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
-from evodrop.definitions import keep_probabilities, sampling_probabilities
+from evodrop.definitions import expected_kept, keep_probabilities, sampling_probabilities, second_moments
+from evodrop.matching import draws_for_kept, draws_for_noise, most_draws
 from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
 
 
@@ -76,19 +77,32 @@ def test_bernoulli_noise_has_mean_1_and_its_variance(backend):
     assert abs(in_standard_errors((noise - 1.0) ** 2, 0.3 / 0.7)).max() < 5
 
 
+def unequal_rows():
+    x = torch.randn(4000, 100, dtype=torch.float64) * torch.linspace(0.1, 2, 100)
+    moments = second_moments(x).numpy()
+    return x, moments, sampling_probabilities(moments)
+
+
+def within_5_standard_errors(samples, expected):
+    return abs(samples.mean() - expected) < 5 * samples.std() / len(samples) ** 0.5
+
+
 @pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.8])
 def test_matched_noise_is_that_of_standard_dropout(backend, scheme, p):
-    x = torch.randn(4000, 100, dtype=torch.float64) * torch.linspace(0.1, 2, 100)
-    y = EvolutionalDropout(p, match="noise", scheme=scheme)(x)
-    norms = y.square().sum(1).numpy()
-    expected = float(x.square().sum(1).mean() / (1 - p))
-    rounding = 0.5 * 2 / (100 * (1 - p))  # of k to an integer, relative: k is at least about d (1 - p) / 2
-    assert abs(norms.mean() - expected) < 5 * norms.std() / len(norms) ** 0.5 + rounding * expected * p
+    x, moments, probs = unequal_rows()
+    growth = (EvolutionalDropout(p, match="noise", scheme=scheme)(x).square() - x.square()).sum(1).numpy()
+    if scheme == "bernoulli":
+        expected = moments.sum() * p / (1 - p)
+    else:  # Proposition 2, with k rounded to an integer
+        k = float(draws_for_noise(moments, probs, p, most_draws(100, p)))
+        expected = ((moments / probs).sum() - moments.sum()) / k
+    assert within_5_standard_errors(growth, expected)
 
 
 @pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
 def test_matched_distinct_units_are_as_many_as_standard_dropout_keeps(backend, scheme):
-    x = torch.ones(4000, 200) * torch.linspace(0.1, 2, 200)
+    x, _, probs = unequal_rows()
     kept = (EvolutionalDropout(0.3, match="distinct", scheme=scheme)(x) != 0).sum(1).double().numpy()
-    assert abs(kept.mean() - 140) < 5 * kept.std() / len(kept) ** 0.5 + 0.5
+    k = int(draws_for_kept(probs, 70, most_draws(100, 0.3)))
+    assert within_5_standard_errors(kept, 70 if scheme == "bernoulli" else float(expected_kept(probs, k)))

@@ -94,6 +94,27 @@ def test_state_dicts_hold_the_probabilities():
         torch.testing.assert_close(model[0].probs, PROBS)
 
 
+@pytest.mark.parametrize(("make", "name"), [(MultinomialDropout, "probs"), (BernoulliDropout, "keep")])
+def test_a_layer_without_probabilities_takes_those_of_a_state_dict(make, name):
+    bare = make(0.5)
+    bare.load_state_dict(make(0.5, PROBS).state_dict())
+    torch.testing.assert_close(getattr(bare, name), PROBS)
+
+
+def test_probabilities_do_not_vanish_in_half_precision():
+    layer = MultinomialDropout(0.5, probs=torch.tensor([1.0, 1.0, 1e-9])).half()
+    assert layer.probs.dtype == torch.float32
+    assert layer.probs[2] > 0
+    assert layer.double().probs.dtype == torch.float64
+
+
+def test_a_layer_can_be_made_before_its_values():
+    with torch.device("meta"):
+        assert MultinomialDropout(0.5, probs=torch.ones(4)).probs.is_meta
+    with torch._subclasses.FakeTensorMode():
+        assert BernoulliDropout(keep=torch.ones(4)).keep.shape == (4,)
+
+
 def test_data_dependent_dropout_without_probabilities_says_so():
     with pytest.raises(RuntimeError, match="no probs yet; build it with from_data"):
         DataDependentDropout()(torch.ones(2, 3))
@@ -144,8 +165,20 @@ EXPECTED = sampling_probabilities(second_moments(X))
         DataLoader(torch.from_numpy(X), batch_size=2),  # 100 batches: with a progress bar
         (torch.from_numpy(part) for part in np.array_split(X, 5)),
         [X[:50], X[50:]],
+        np.broadcast_to(X, X.shape)[::-1].astype(">f4"),
     ],
-    ids=["array", "tensor", "csr_array", "csr_matrix", "loader", "loader of pairs", "long loader", "generator", "list"],
+    ids=[
+        "array",
+        "tensor",
+        "csr_array",
+        "csr_matrix",
+        "loader",
+        "loader of pairs",
+        "long loader",
+        "generator",
+        "list",
+        "awkward array",
+    ],
 )
 def test_from_data_takes_data_in_every_form(data):
     layer = DataDependentDropout.from_data(data, 0.25, uniform_mix=0.1)
@@ -166,10 +199,12 @@ def test_from_data_follows_unit_dims():
     ("data", "error", "message"),
     [
         (7, TypeError, "data of type int; give an array"),
+        ("data.csv", TypeError, "data of type str; give an array"),
+        (torch.eye(3).to_sparse(), TypeError, "layout torch.sparse_coo; give a SciPy sparse array"),
         ([{"x": 1}], TypeError, "a batch of type dict; give tensors"),
         (iter([]), ValueError, "hold no examples"),
-        (np.zeros((3, 2)), ValueError, "second moments of the data are all zero"),
-        (np.full((3, 2), np.nan), ValueError, r"second moments of the data\[0\] is nan"),
+        (np.zeros((3, 2)), ValueError, "the data are all zero"),
+        (np.full((3, 2), np.nan), ValueError, "unit 0 of the data has values that are not finite"),
         (np.empty((0, 2)), ValueError, "hold no examples"),
         ([np.ones((2, 3)), np.ones((2, 4))], ValueError, "has 4 units, not 3 as before"),
     ],

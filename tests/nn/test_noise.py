@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import subprocess
@@ -14,8 +15,14 @@ from torch import nn
 from torch.func import functional_call, grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, EvolutionalDropout2d, MultinomialDropout
-from evodrop.nn.functional import evolutional_dropout
+from evodrop.nn import (
+    BernoulliDropout,
+    DataDependentDropout,
+    EvolutionalDropout,
+    EvolutionalDropout2d,
+    MultinomialDropout,
+)
+from evodrop.nn.functional import evolutional_dropout, multinomial_dropout
 
 LAYERS = [
     EvolutionalDropout(0.5),
@@ -24,6 +31,7 @@ LAYERS = [
     EvolutionalDropout(0.3, match="distinct"),
     MultinomialDropout(0.5, probs=torch.arange(1.0, 33.0)),
     BernoulliDropout(0.2),
+    DataDependentDropout.from_data(torch.randn(50, 32), 0.5),
 ]
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler")
 
@@ -98,7 +106,7 @@ def test_autocast_keeps_bfloat16():
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 def test_export_in_eval(layer):
-    model = nn.Sequential(nn.Linear(32, 32), layer).eval()
+    model = nn.Sequential(nn.Linear(32, 32), copy.deepcopy(layer)).eval()
     x = torch.randn(3, 32)
     torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
@@ -128,15 +136,19 @@ def test_vmap_with_the_same_noise_and_without_a_choice(backend):
 
 
 def test_vmap_over_probabilities(backend):
-    probs = torch.eye(4)
-    y = vmap(lambda p: MultinomialDropout(k=3)(torch.ones(2, 4)) * 0 + _with_probs(p), randomness="different")(probs)
-    torch.testing.assert_close(y, 1.0 * torch.eye(4)[:, None].expand(4, 2, 4))
+    def drop(probs):
+        return multinomial_dropout(torch.ones(2, 4), probs=probs, k=3)
+
+    y = vmap(drop, randomness="different")(torch.eye(4))
+    torch.testing.assert_close(y, torch.eye(4)[:, None].expand(4, 2, 4))
 
 
-def _with_probs(probs):
-    from evodrop.nn.functional import multinomial_dropout
-
-    return multinomial_dropout(torch.ones(2, 4), probs=probs, k=3)
+@pytest.mark.parametrize("inner", ["same", "different"])
+@pytest.mark.parametrize("outer", ["same", "different"])
+def test_vmap_in_vmap(inner, outer):
+    y = vmap(vmap(multinomial_dropout, randomness=inner), randomness=outer)(torch.ones(2, 3, 4, 20))
+    distinct = {tuple(y[i, j].flatten().tolist()) for i in range(2) for j in range(3)}
+    assert len(distinct) == (1 if outer == "same" else 2) * (1 if inner == "same" else 3)
 
 
 def test_gradients_per_example_by_vmap_of_grad():
@@ -146,8 +158,11 @@ def test_gradients_per_example_by_vmap_of_grad():
     def loss(parameters, x):
         return functional_call(model, parameters, (x[None],)).sum()
 
-    gradients = vmap(grad(loss), in_dims=(None, 0), randomness="different")(parameters, torch.randn(5, 10))
-    assert gradients["0.weight"].shape == (5, 20, 10)
+    x = torch.randn(5, 10)
+    together = seeded(vmap(grad(loss), in_dims=(None, 0), randomness="different"), parameters, x)
+    torch.manual_seed(3)
+    one_by_one = [grad(loss)(parameters, example) for example in x]
+    torch.testing.assert_close(together["0.weight"], torch.stack([gradient["0.weight"] for gradient in one_by_one]))
 
 
 def test_forward_mode_goes_through_the_noise_as_through_a_constant():
@@ -212,5 +227,77 @@ def test_a_byte_per_element_is_kept_for_the_backward_pass(k):
 
 
 def test_a_generator_needs_eager_mode():
-    with pytest.raises(ValueError, match="generator= is for eager mode"):
+    with pytest.raises(ValueError, match="generator= is for plain tensors in eager mode"):
         vmap(lambda x: evolutional_dropout(x, generator=torch.Generator()), randomness="same")(torch.ones(2, 3, 4))
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled", "transformed"])
+def test_no_gradient_flows_through_probs(how):
+    torch.compiler.reset()
+    x, probs = torch.rand(4, 6, requires_grad=True), torch.rand(6, requires_grad=True)
+
+    def loss(x, probs):
+        return multinomial_dropout(x, probs=probs).sum()
+
+    if how == "transformed":
+        assert not grad(loss, argnums=1)(x, probs).any()
+        return
+    (torch.compile(loss, fullgraph=True, backend="aot_eager") if how == "compiled" else loss)(x, probs).backward()
+    assert probs.grad is None
+    assert x.grad.any()
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_traced_layer_draws_anew_for_any_batch():
+    traced = torch.jit.trace(EvolutionalDropout(0.5), torch.rand(2, 6), check_trace=False)
+    x = torch.ones(40, 6)
+    torch.testing.assert_close(traced(x).sum(1), torch.full((40,), 6.0))
+    assert not torch.equal(traced(x), traced(x))
+
+
+@pytest.mark.parametrize("size", [8, 600])
+def test_saved_tensors_may_come_back_in_another_layout(threads, size):
+    threads(2)
+
+    def transposed(tensor):
+        return tensor.t().contiguous() if tensor.ndim == 2 else tensor
+
+    x = torch.rand(size, size, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(transposed, lambda t: t.t() if t.ndim == 2 else t):
+        y = evolutional_dropout(x)
+    y.sum().backward()
+    torch.testing.assert_close(x.grad, (y / x).detach())
+
+
+@pytest.mark.parametrize("size", [8, 600])
+def test_saved_tensors_of_another_shape_are_refused(threads, size):
+    threads(2)
+    x = torch.rand(size, size, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t[:4]):
+        y = evolutional_dropout(x)
+    with pytest.raises(ValueError, match="noise and input do not fit together"):
+        y.sum().backward()
+
+
+def test_many_gradients_at_once(backend):
+    x = torch.rand(4, 6, requires_grad=True)
+    y = evolutional_dropout(x)
+    (together,) = torch.autograd.grad(y, x, torch.ones(2, 4, 6), is_grads_batched=True, retain_graph=True)
+    torch.testing.assert_close(together, (y / x).detach().expand(2, 4, 6))
+
+    def cubes(x):
+        return seeded(evolutional_dropout, x).pow(3).sum()
+
+    hessians = [torch.autograd.functional.hessian(cubes, x.detach(), vectorize=fast) for fast in (True, False)]
+    torch.testing.assert_close(*hessians)
+
+
+def test_a_grad_scaler_skips_the_step_of_a_batch_that_is_not_finite():
+    model = nn.Sequential(nn.Linear(4, 8), EvolutionalDropout(0.5), nn.Linear(8, 1))
+    optimizer, scaler = torch.optim.SGD(model.parameters(), 0.1), torch.amp.GradScaler("cpu")
+    before = copy.deepcopy(model.state_dict())
+    x = torch.rand(3, 4)
+    x[1, 2] = float("inf")
+    scaler.scale(model(x).sum()).backward()
+    scaler.step(optimizer)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)

@@ -15,6 +15,11 @@
 ==============  =========================================================================
 """
 
+try:
+    import torch as _  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("evodrop.nn needs PyTorch: pip install 'evodrop[torch]'", name="torch") from error
+
 from evodrop.nn import functional
 from evodrop.nn.convert import convert_dropout
 from evodrop.nn.draw import use_backend

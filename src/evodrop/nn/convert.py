@@ -27,12 +27,14 @@ def convert_dropout(
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
     Rate and train/eval mode are kept, and a layer used in two places stays one layer. Layers with p = 0 are switched
-    off and stay as they are, since even k = d draws are noise.
+    off and stay as they are, since even k = d draws are noise. Dropout that is no such layer stays: other classes, and
+    what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model of sequences, say which
+    dimension holds the units: ``to=lambda p: EvolutionalDropout(p, unit_dims=-1)``.
 
     Args:
         model: changed in place; if it is itself a dropout layer, its replacement is returned.
-        to: a class, or any function from a rate to a module. With the default, layers that drop channels become
-            ``EvolutionalDropout1d`` and ``2d``.
+        to: a class, or any function from a rate to a module. Only with the default do layers that drop whole channels
+            become ``EvolutionalDropout1d`` and ``2d``, which do so too.
         only: predicate on (qualified name, module) that a layer has to satisfy.
 
     Examples:

@@ -18,6 +18,7 @@ from evodrop.threads import run_section, useful_threads
 __all__ = ["drop", "multiply"]
 
 Array = npt.NDArray[Any]
+HALF = (torch.float16, torch.bfloat16)
 NONE = np.empty(0)
 DROP = Todo.COUNTS | Todo.PRODUCTS
 
@@ -25,12 +26,12 @@ DROP = Todo.COUNTS | Todo.PRODUCTS
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (n, d) and scale (d,) of the noise for ``rows``; the product goes to ``output``, if there is one."""
     x, key = _array(rows), int(seed) % 2**64
-    weights = None if given is None else _array(given.detach()).astype(np.float64)
+    weights = None if given is None else _array(given).astype(np.float64)
     if weights is not None and law.source == "probs":
         weights = weights / weights.max()  # so that the sum of huge weights is finite
-    product: Array | None = None if output is None else _array_for(output)
+    product = None if output is None else _array_for(output)
     drawn = _drop_usual(x, law, weights, key, product) or _drop_in_steps(x, law, weights, key, product)
-    if output is not None and product is not None:
+    if output is not None:
         _hand_over(product, output)
     return torch.from_numpy(drawn[0]), torch.from_numpy(drawn[1])
 
@@ -38,7 +39,8 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale), in one pass."""
     product = _array_for(output)
-    _multiply(_array(rows), counts.contiguous().numpy(), scale.numpy(), product)
+    x, by, times = _array(rows), counts.contiguous().numpy(), _array(scale.contiguous())
+    _multiply(x, by, times.astype(x.dtype, copy=False), product)
     _hand_over(product, output)
 
 
@@ -51,7 +53,7 @@ def second_moments(x: Array) -> Array:
 
 def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
     threads = _threads(x)
-    if threads == 1:
+    if threads == 1 and x.shape == counts.shape:
         scale_rows(x, counts, scale, product)
     else:
         run_section(Todo.PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
@@ -99,18 +101,19 @@ def _threads(x: Array) -> int:
 
 def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not know, widened to float32."""
-    array: Array = (tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor).numpy()
+    tensor = tensor.float() if tensor.dtype in HALF else tensor
+    array: Array = tensor.resolve_neg().numpy()
     return array
 
 
 def _array_for(output: Tensor) -> Array:
     """Where a kernel may write ``output``: its own memory, or float32 beside it for half precision."""
-    if output.dtype in (torch.float16, torch.bfloat16):
+    if output.dtype in HALF:
         return np.empty(output.shape, np.float32)
     array: Array = output.numpy()
     return array
 
 
-def _hand_over(product: Array, output: Tensor) -> None:
-    if output.dtype in (torch.float16, torch.bfloat16):
+def _hand_over(product: Array | None, output: Tensor) -> None:
+    if product is not None and output.dtype in HALF:
         output.copy_(torch.from_numpy(product))

@@ -23,7 +23,7 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
     wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
     over = (0,) if rows.ndim == 2 else (0, 2)
     rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
-    weights = None if given is None else _sound(given.detach().to(wide), law)
+    weights = None if given is None else _sound(given.to(wide), law)
     found = find_chances(law, rms, weights)
     if found.k is None:
         counts = _draw_mask(found.chances, len(rows), seed)
@@ -45,7 +45,7 @@ def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> Non
 def _sound(given: Tensor, law: Law) -> Tensor:
     """Values that were not checked, since checking would stall the device: what is no mass counts as 0."""
     given = torch.where(torch.isfinite(given) & (given > 0), given, 0.0)
-    return given.clip(max=1.0) if law.source == "keep" else given / given.max().clip(min=1e-300)
+    return given.clip(max=1.0) if law.source == "keep" else given / given.max().clip(min=torch.finfo(given.dtype).tiny)
 
 
 def _draw_counts(probs: Tensor, k: int | Tensor, most: int, size: int, seed: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def _draw_mask(keep: Tensor, size: int, seed: Tensor) -> Tensor:
 
 
 def _integer_masses(probs: Tensor) -> Tensor:
-    """Integers that sum to 2^62 in proportion to probs, as :func:`evodrop.sampling.integer_masses` makes them."""
+    """Integers that sum to 2^62 in proportion to probs, as :func:`evodrop.kernels.integer_masses` makes them."""
     scale: float | Tensor = 2.0**MASS_BITS
     for _ in range(2):
         exact = probs * scale

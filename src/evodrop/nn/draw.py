@@ -44,7 +44,7 @@ def use_backend(name: str) -> Iterator[None]:
 
 
 def path_for(device: torch.device) -> ModuleType:
-    """The room with the code for the device."""
+    """The module with the code for the device."""
     backend = _backend.get()
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f"the numba backend takes CPU tensors, but the input is on {device}; use the backend 'auto'")
@@ -54,9 +54,9 @@ def path_for(device: torch.device) -> ModuleType:
 
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
     """64 random bits from torch's generator, moved apart on every rank of a process group."""
-    seed = torch.empty((), dtype=torch.int64, device=device).random_(-(2**63), None, generator=generator)
+    seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device, generator=generator)
     if _DISTRIBUTED and torch.distributed.is_initialized():
-        seed += torch.distributed.get_rank() * RANK_STEP % 2**63
+        return seed + torch.distributed.get_rank() * RANK_STEP % 2**63
     return seed
 
 
@@ -71,7 +71,7 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Counts (examples, units) and scale (units,) of the noise; ``input`` times the noise goes to ``output``."""
     if given is not None and given.device.type == "cpu":  # elsewhere, looking at the values would stall the device
-        checked_keep(given.detach()) if law.source == "keep" else checked_masses(given.detach(), "probs")
+        checked_keep(given) if law.source == "keep" else checked_masses(given, "probs")
     rows = to_rows(input.detach(), units, shared)
     product = None if output is None else to_rows(output, units)
     drawn: tuple[Tensor, Tensor] = path_for(input.device).drop(rows, law, given, seed, product)

@@ -26,6 +26,7 @@ __all__ = [
     "multinomial_dropout",
 ]
 
+MOST_DRAWS = 2**31 - 1
 SCHEMES = ("multinomial", "bernoulli")
 UnitDims = int | Sequence[int] | None
 
@@ -51,7 +52,8 @@ def multinomial_dropout(
 
     Args:
         input: a floating-point tensor.
-        p: fraction of the units to drop, in [0, 1).
+        p: fraction of the units to drop, in [0, 1). It sets k = d (1 - p); draws repeat, so by default more than this
+            fraction is zero: about 61 % at 0.5 and, with k = d, still 37 % at 0. ``match="distinct"`` drops p exactly.
         probs: (d,) sampling probabilities, or any masses, which are divided by their sum. Default: uniform.
         training: without it the input is returned, the very same tensor.
         k: number of draws, instead of the number that ``p`` and ``match`` give.
@@ -60,7 +62,8 @@ def multinomial_dropout(
         match: what k is matched to. ``"draws"``: the paper's k = d (1 - p). ``"distinct"``: d (1 - p) distinct units
             survive on average. ``"noise"``: E||x * noise||^2 is that of standard dropout at the same p.
         uniform_mix: share of uniform probability mixed in, from 0 to 1. It bounds the noise of rarely active units.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first.
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
+            sequence, (N, T, C) or (T, N, C), -1 is usually meant.
         generator: source of the seed instead of torch's global generator.
 
     Shape:
@@ -73,10 +76,10 @@ def multinomial_dropout(
         tensor([1., 1.])
     """
     law = checked_law("probs", p, k, scheme, match, uniform_mix)
-    units = _checked_units(input, unit_dims)
-    _check_shape(probs, "probs", input, units)
     if not training or _drops_nothing(law):
         return input
+    units = _checked_units(input, unit_dims)
+    _check_shape(probs, "probs", input, units)
     return apply_noise(input, law, probs, units, generator=generator)
 
 
@@ -107,20 +110,19 @@ def evolutional_dropout(
         torch.Size([128, 1152])
     """
     law = checked_law("batch", p, k, scheme, match, uniform_mix)
-    units = _checked_units(input, unit_dims)
     if not training or _drops_nothing(law):
         return input
-    return apply_noise(input, law, None, units, generator=generator)
+    return apply_noise(input, law, None, _checked_units(input, unit_dims), generator=generator)
 
 
 def evolutional_dropout1d(input: Tensor, p: float = 0.5, training: bool = True, **options: Any) -> Tensor:
     """:func:`evolutional_dropout` of whole channels: (N, C, L), or (C, L) for one example."""
-    return _channel_dropout("evolutional_dropout1d", "(N, C, L) or (C, L)", input, p, training, **options)
+    return _channel_dropout(input, 3, p, training, **options)
 
 
 def evolutional_dropout2d(input: Tensor, p: float = 0.5, training: bool = True, **options: Any) -> Tensor:
     """:func:`evolutional_dropout` of whole channels: (N, C, H, W), or (C, H, W) for one example."""
-    return _channel_dropout("evolutional_dropout2d", "(N, C, H, W) or (C, H, W)", input, p, training, **options)
+    return _channel_dropout(input, 4, p, training, **options)
 
 
 def bernoulli_dropout(
@@ -149,17 +151,16 @@ def bernoulli_dropout(
                 [1., 1., 0.]])
     """
     law = Law("keep", checked_rate(p))
-    units = _checked_units(input, unit_dims)
-    _check_shape(keep, "keep", input, units)
     if not training or (keep is None and p == 0):
         return input
+    units = _checked_units(input, unit_dims)
+    _check_shape(keep, "keep", input, units)
     return apply_noise(input, law, keep, units, generator=generator)
 
 
 def _channel_dropout(
-    name: str,
-    shapes: str,
     input: Tensor,
+    batched: int,
     p: float,
     training: bool,
     *,
@@ -171,29 +172,34 @@ def _channel_dropout(
 ) -> Tensor:
     """One noise for all positions of a channel; a channel's second moment is the mean over its positions too."""
     law = checked_law("batch", p, k, scheme, match, uniform_mix)
-    batched, single = (shape.count(",") + 1 for shape in shapes.split(" or "))
-    if input.ndim not in (batched, single):
-        raise ValueError(f"{name}: the input has shape {tuple(input.shape)}, but it takes {shapes}")
-    _check_dtype(input)
     if not training or _drops_nothing(law):
         return input
+    _check_dtype(input)
+    if input.ndim not in (batched, batched - 1):
+        shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
+        raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")
     batch = input if input.ndim == batched else input[None]
     output = apply_noise(batch, law, None, (1,), tuple(range(2, batched)), generator)
     return output if input.ndim == batched else output[0]
 
 
 def checked_law(source: str, p: float, k: int | None, scheme: str, match: str, uniform_mix: float) -> Law:
+    """The options as a law, or a ValueError that names the one that is wrong."""
     if scheme not in SCHEMES:
         raise ValueError(f"scheme is {scheme!r}, but it is one of {', '.join(map(repr, SCHEMES))}")
     if match not in MATCHES:
         raise ValueError(f"match is {match!r}, but it is one of {', '.join(map(repr, MATCHES))}")
-    if k is not None and not (isinstance(k, numbers.Integral) and k >= 1):
-        raise ValueError(f"k is {k!r}, but the number of draws is an integer of at least 1, or None to follow p")
+    if k is not None and not (isinstance(k, numbers.Integral) and not isinstance(k, bool) and 1 <= k <= MOST_DRAWS):
+        raise ValueError(
+            f"k is {k!r}, but the number of draws is an integer from 1 to {MOST_DRAWS}, or None to follow p"
+        )
     if k is not None and match != "draws":
         raise ValueError(f"k is {k!r} and match is {match!r}, but only one of them can choose the number of draws")
-    if not 0.0 <= uniform_mix <= 1.0:
-        raise ValueError(f"uniform_mix is {uniform_mix!r}, but the share of uniform probability lies in [0, 1]")
-    return Law(source, checked_rate(p), k, scheme, match, float(uniform_mix))
+    if not (isinstance(uniform_mix, numbers.Real) and 0.0 <= uniform_mix <= 1.0):
+        raise ValueError(
+            f"uniform_mix is {uniform_mix!r}, but it takes a number in [0, 1], the share of uniform probability"
+        )
+    return Law(source, checked_rate(p), None if k is None else int(k), scheme, match, float(uniform_mix))
 
 
 def _drops_nothing(law: Law) -> bool:
@@ -202,6 +208,12 @@ def _drops_nothing(law: Law) -> bool:
 
 
 def _check_dtype(input: Tensor) -> None:
+    if not isinstance(input, Tensor):
+        raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
+    if input.layout != torch.strided:
+        raise TypeError(
+            f"dropout of a tensor of layout {input.layout}, but it takes a dense one; .to_dense() makes one"
+        )
     if input.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes float64, float32, bfloat16 or float16")
 
@@ -212,6 +224,8 @@ def _checked_units(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
 
 
 def _check_shape(given: Tensor | None, name: str, input: Tensor, units: tuple[int, ...]) -> None:
+    if given is not None and not isinstance(given, Tensor):
+        raise TypeError(f"{name} is a {type(given).__name__}, but it takes a tensor; torch.as_tensor makes one")
     d = count_units(input, units)
     if given is not None and (tuple(given.shape) != (d,) or given.device != input.device):
         raise ValueError(

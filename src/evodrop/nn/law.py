@@ -64,7 +64,7 @@ def _number_of_draws(law: Law, rms: Array, probs: Array) -> tuple[Array, int]:
         return k, k
     most = most_draws(d, law.p)
     if law.match == "distinct":
-        return draws_for_kept(probs, d * (1.0 - law.p), most), most
+        return draws_for_kept(probs, (probs > 0).sum() * (1.0 - law.p), most), most
     return draws_for_noise(_squares(rms), probs, law.p, most), most
 
 
@@ -72,7 +72,7 @@ def _water_filling(law: Law, rms: Array, probs: Array) -> Array:
     if law.match == "noise":
         return keep_for_noise(_squares(rms), probs, law.p)
     if law.match == "distinct":  # independent units do not repeat: the sum of the keep probabilities is the number kept
-        return fill_to_level(probs, len(probs) * (1.0 - law.p))
+        return fill_to_level(probs, (probs > 0).sum() * (1.0 - law.p))
     return fill_to_level(probs, n_draws(len(probs), law.p) if law.k is None else law.k)
 
 
@@ -81,8 +81,10 @@ def _independent(keep: Array, passes: Array) -> Chances:
 
 
 def _squares(rms: Array) -> Array:
+    """Second moments in units of the largest, so that none overflows."""
     xp = namespace(rms)
-    return xp.where(xp.isfinite(rms), rms, 0.0) ** 2
+    finite = xp.where(xp.isfinite(rms), rms, 0.0)
+    return (finite / finite.max().clip(min=LEAST_RATE)) ** 2
 
 
 def _reciprocal(rates: Array) -> Array:

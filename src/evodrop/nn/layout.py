@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 
 from torch import Tensor
 
@@ -17,7 +18,10 @@ def checked_dims(input: Tensor, unit_dims: int | Sequence[int] | None) -> tuple[
     """
     if unit_dims is None:
         return tuple(range(1, input.ndim)) or tuple(range(input.ndim))
-    asked = (unit_dims,) if isinstance(unit_dims, int) else tuple(unit_dims)
+    try:
+        asked = tuple(map(index, unit_dims)) if isinstance(unit_dims, Sequence) else (index(unit_dims),)
+    except TypeError as error:
+        raise TypeError(f"unit_dims is {unit_dims!r}, but it takes an integer or a tuple of integers") from error
     dims = tuple(sorted({dim + input.ndim if dim < 0 else dim for dim in asked}))
     if not asked or len(dims) != len(asked) or dims[0] < 0 or dims[-1] >= input.ndim:
         raise ValueError(

@@ -6,7 +6,8 @@ No module owns a generator: the noise follows ``torch.manual_seed``, and activat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -29,6 +30,37 @@ __all__ = [
 DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
 
 
+class _Probabilities(_DropoutNd):
+    """A layer with a vector of probabilities in its state_dict.
+
+    They stay float32 or wider when the model turns to half precision, where a small one would vanish. A layer that was
+    made without any takes those of a state_dict.
+    """
+
+    def _hold(self, name: str, values: Any, checked: Callable[[Tensor], Tensor]) -> None:
+        if values is not None:
+            values = torch.as_tensor(values).detach().clone()
+            values = values if values.dtype in (torch.float32, torch.float64) else values.float()
+            if type(values) is Tensor and not values.is_meta:  # the others have no values yet
+                checked(values)
+        self._held = name
+        self.register_buffer(name, values)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = self._buffers[self._held]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = self._buffers[self._held]
+        if before is not None and after is not None and after.dtype in (torch.float16, torch.bfloat16):
+            self._buffers[self._held] = before.to(after.device)
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + self._held)
+        if self._buffers[self._held] is None and isinstance(saved, Tensor):
+            self._buffers[self._held] = torch.empty_like(saved)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
 class _Dropout(_DropoutNd):
     """What the layers with draws share: the options, checked when they are given and again when they are used."""
 
@@ -42,8 +74,7 @@ class _Dropout(_DropoutNd):
         uniform_mix: float = 0.0,
         unit_dims: int | Sequence[int] | None = None,
     ) -> None:
-        super().__init__(checked_rate(p))
-        F.checked_law("batch", p, k, scheme, match, uniform_mix)
+        super().__init__(F.checked_law("batch", p, k, scheme, match, uniform_mix).p)
         self.k, self.scheme, self.match, self.uniform_mix, self.unit_dims = k, scheme, match, uniform_mix, unit_dims
 
     def options(self) -> dict[str, Any]:
@@ -60,12 +91,12 @@ class _Dropout(_DropoutNd):
         return ", ".join([f"p={self.p}", f"scheme={self.scheme!r}", *changed])
 
 
-class BernoulliDropout(_DropoutNd):
+class BernoulliDropout(_Probabilities):
     """Independent noise: standard dropout by our kernel, or with a keep probability per unit.
 
     Args:
         p: fraction of the units to drop, in [0, 1).
-        keep: (d,) keep probabilities in [0, 1], instead of 1 - p for all. Kept in the state_dict.
+        keep: (d,) keep probabilities in [0, 1]; with them, ``p`` has no part. Kept in the state_dict.
         unit_dims: dimensions that are units. Default: every dimension but the first.
 
     Examples:
@@ -78,23 +109,23 @@ class BernoulliDropout(_DropoutNd):
     def __init__(self, p: float = 0.5, keep: Any = None, *, unit_dims: int | Sequence[int] | None = None) -> None:
         super().__init__(checked_rate(p))
         self.unit_dims = unit_dims
-        self.register_buffer("keep", _masses(keep, "keep"))
+        self._hold("keep", keep, checked_keep)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.bernoulli_dropout(input, self.p, self.keep, self.training, unit_dims=self.unit_dims)
 
     def extra_repr(self) -> str:
         rate = f"p={self.p}" if self.keep is None else f"keep of {len(self.keep)} units"
-        return f"{rate}, scheme='bernoulli'"
+        return f"{rate}, scheme='bernoulli'" + ("" if self.unit_dims is None else f", unit_dims={self.unit_dims!r}")
 
 
-class MultinomialDropout(_Dropout):
+class MultinomialDropout(_Dropout, _Probabilities):
     """Multinomial noise with fixed probabilities, uniform unless given.
 
     Args:
-        p: fraction of the units to drop, in [0, 1).
-        probs: (d,) sampling probabilities. Kept in the state_dict.
-        k, scheme, match, uniform_mix, unit_dims: as in :func:`~evodrop.nn.functional.multinomial_dropout`.
+        p: fraction of the units to drop, in [0, 1); it sets the number of draws.
+        probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
+        k, scheme, match, uniform_mix, unit_dims: as in :class:`EvolutionalDropout`.
 
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
@@ -105,7 +136,7 @@ class MultinomialDropout(_Dropout):
 
     def __init__(self, p: float = 0.5, probs: Any = None, **options: Any) -> None:
         super().__init__(p, **options)
-        self.register_buffer("probs", _masses(probs, "probs"))
+        self._hold("probs", probs, partial(checked_masses, name="probs"))
 
     def forward(self, input: Tensor) -> Tensor:
         return F.multinomial_dropout(input, self.p, self.probs, self.training, **self.options())
@@ -140,17 +171,26 @@ class DataDependentDropout(MultinomialDropout):
             )
         return super().forward(input)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "probs")
-        if self.probs is None and saved is not None:
-            self.probs = torch.empty_like(saved)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
 
 class EvolutionalDropout(_Dropout):
     """Multinomial noise whose probabilities follow the second moments of each mini-batch: they evolve with the layer.
 
-    A drop-in for ``nn.Dropout``; see :func:`~evodrop.nn.functional.evolutional_dropout`.
+    A drop-in for ``nn.Dropout`` (Figure 1 of the paper); :func:`~evodrop.nn.functional.evolutional_dropout` has the
+    formula. As in batch normalisation, an example's noise depends on its batch. In eval mode it is the identity.
+
+    Args:
+        p: fraction of the units to drop, in [0, 1). It sets k = d (1 - p); draws repeat, so by default more than this
+            fraction is zero: about 61 % at 0.5 and, with k = d, still 37 % at 0.
+        k: number of draws, instead of the number that ``p`` and ``match`` give.
+        scheme: ``"multinomial"``, or ``"bernoulli"``: independent noise by water-filling.
+        match: ``"draws"``, the paper's k = d (1 - p); ``"distinct"``, which zeroes the fraction p of the live units, as
+            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``.
+        uniform_mix: share of uniform probability mixed in, from 0 to 1; it bounds the noise of rarely active units.
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
+            sequence, (N, T, C) or (T, N, C), -1 is usually meant.
+
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), EvolutionalDropout(0.5))
@@ -184,13 +224,3 @@ class EvolutionalDropout2d(_ChannelDropout):
 
     def forward(self, input: Tensor) -> Tensor:
         return F.evolutional_dropout2d(input, self.p, self.training, **self.options())
-
-
-def _masses(values: Any, name: str) -> Tensor | None:
-    """A buffer of our own from the user's probabilities, checked once here, whatever the device."""
-    if values is None:
-        return None
-    masses = torch.as_tensor(values).detach().clone()
-    masses = masses if masses.is_floating_point() else masses.float()
-    checked: Tensor = checked_keep(masses) if name == "keep" else checked_masses(masses, name)
-    return checked

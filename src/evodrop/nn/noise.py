@@ -27,14 +27,19 @@ def apply_noise(
     """``input`` times noise that follows ``law``; ``shared`` dimensions get one noise for all their positions."""
     if input.numel() == 0:
         return input
+    given = None if given is None else given.detach()
     if _needs_operator(input):
         if generator is not None:
-            raise ValueError("generator= is for eager mode; under torch.compile and torch.func use torch.manual_seed")
+            raise ValueError(
+                "generator= is for plain tensors in eager mode; "
+                "under torch.compile, torch.func and with tensor subclasses use torch.manual_seed"
+            )
         floats: Tensor = noise(input.detach(), given, *law, list(units), list(shared))
         return (input * floats).to(input.dtype)
     seed = draw_seed(input.device, generator)
     if shared:
-        return (input * as_noise(*draw(input, law, given, units, shared, seed), input, units, shared)).to(input.dtype)
+        drawn = draw(input, law, given, units, shared, seed)
+        return (input * as_noise(*drawn, input.shape, units, shared)).to(input.dtype)
     output = torch.empty_like(input)
     counts, scale = draw(input, law, given, units, shared, seed, output)
     return _scale_by_counts(input, counts, scale, units, [output])
@@ -50,12 +55,14 @@ class ScaleByCounts(torch.autograd.Function):
         """``ready`` may hold the product; a list hides it from autograd, which would take it for an input."""
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
-        ctx.units = units
+        ctx.units, ctx.shape_of_one = units, input.shape
         return ready.pop() if ready else _product(input, counts, scale, units)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
         counts, scale = ctx.saved_tensors
+        if _is_mapped(grad):  # many gradients at once
+            return (grad * as_noise(counts, scale, ctx.shape_of_one, ctx.units)).to(grad.dtype), None, None, None, None
         if torch.is_grad_enabled():  # somebody wants a second derivative
             return _scale_by_counts(grad, counts, scale, ctx.units, []), None, None, None, None
         return _product(grad, counts, scale, ctx.units), None, None, None, None
@@ -83,6 +90,12 @@ def _needs_operator(input: Tensor) -> bool:
     """While a compiler traces or torch.func transforms, and for fake tensors, no kernel can see the memory."""
     return (
         torch.compiler.is_compiling()
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
         or type(input) not in (Tensor, torch.nn.Parameter)
     )
+
+
+def _is_mapped(grad: Tensor) -> bool:
+    """Gradients that vmap has stacked, in either of torch's two ways, have no memory that a kernel could read."""
+    return torch._C._functorch.is_legacy_batchedtensor(grad) or torch._C._functorch.is_batchedtensor(grad)

@@ -37,37 +37,47 @@ def noise(
     """Noise for ``input``, of size 1 in the dimensions that share it; float64 for float64, else float32."""
     law = Law(source, p, k, scheme, match, uniform_mix)
     drawn = draw(input, law, given, units, shared, draw_seed(input.device) if seed is None else seed)
-    return as_noise(*drawn, input, units, shared)
+    return as_noise(*drawn, input.shape, units, shared)
 
 
 @noise.register_fake
-def _(input: Tensor, *options: Any) -> Tensor:
-    return _empty(input, shared=options[8])
+def _(input: Tensor, given: Tensor | None, *law_and_dims: Any) -> Tensor:  # noqa: ARG001
+    shared: Sequence[int] = law_and_dims[7]
+    return input.new_empty(noise_shape(input.shape, shared), dtype=noise_dtype(input))
 
 
 @noise.register_vmap
 def _(
-    info: Any, in_dims: tuple[int | None, ...], input: Tensor, given: Tensor | None, *options: Any
+    info: Any, in_dims: tuple[int | None, ...], input: Tensor, given: Tensor | None, *law_and_dims: Any
 ) -> tuple[Tensor, int]:
     """Each of the mapped inputs is a batch of its own, with probabilities of its own; "same" shares the seed."""
     if info.randomness == "error":
         raise RuntimeError("vmap: dropout is random; call torch.func.vmap with randomness='different' or 'same'")
-    seed = draw_seed(input.device) if info.randomness == "same" else None
+    law_and_dims, seed = law_and_dims[:8], (*law_and_dims[8:], None)[0]  # an inner vmap may have drawn the seed
+    if seed is None and info.randomness == "same":
+        seed = draw_seed(input.device)
     inputs = _unmapped(input, in_dims[0], info.batch_size)
     weights = _unmapped(given, in_dims[1], info.batch_size)
-    return torch.stack([noise(x, w, *options[:8], seed) for x, w in zip(inputs, weights, strict=True)]), 0
+    seeds = _unmapped(seed, (*in_dims[10:], None)[0], info.batch_size)
+    each = zip(inputs, weights, seeds, strict=True)
+    return torch.stack([noise(x, w, *law_and_dims, one_seed) for x, w, one_seed in each]), 0
 
 
-def as_noise(counts: Tensor, scale: Tensor, input: Tensor, units: Sequence[int], shared: Sequence[int]) -> Tensor:
-    """counts * scale, laid out to be multiplied with ``input``."""
-    factors = _empty(input, shared)
+def noise_shape(shape: Sequence[int], shared: Sequence[int]) -> list[int]:
+    return [1 if dim in shared else size for dim, size in enumerate(shape)]
+
+
+def noise_dtype(input: Tensor) -> torch.dtype:
+    return torch.float64 if input.dtype == torch.float64 else torch.float32
+
+
+def as_noise(
+    counts: Tensor, scale: Tensor, shape: Sequence[int], units: Sequence[int], shared: Sequence[int] = ()
+) -> Tensor:
+    """counts * scale, laid out to be multiplied with an input of the shape."""
+    factors = scale.new_empty(noise_shape(shape, shared))
     write_rows(counts * scale, factors, [*units, *shared])
     return factors
-
-
-def _empty(input: Tensor, shared: Sequence[int]) -> Tensor:
-    sizes = [1 if dim in shared else size for dim, size in enumerate(input.shape)]
-    return input.new_empty(sizes, dtype=torch.float64 if input.dtype == torch.float64 else torch.float32)
 
 
 def _unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tensor | None]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evodrop.definitions import checked_masses, sampling_probabilities, second_moments
+from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.nn.layout import checked_dims, to_rows
 
 __all__ = ["probabilities_of"]
@@ -22,14 +22,21 @@ def probabilities_of(data: Any, unit_dims: int | Sequence[int] | None = None) ->
     if hasattr(data, "tocsr"):
         moments = torch.from_numpy(second_moments(data))
     elif isinstance(data, (np.ndarray, Tensor)):
-        moments = _moments_of_batches(iter([torch.as_tensor(data)]), unit_dims)
-    elif isinstance(data, Iterable):
+        moments = _moments_of_batches(_tensors([data]), unit_dims)
+    elif isinstance(data, Iterable) and not isinstance(data, str):
         moments = _moments_of_batches(_tensors(_with_progress(data)), unit_dims)
     else:
         raise TypeError(
             f"data of type {type(data).__name__}; give an array, a sparse matrix, a tensor or a data loader"
         )
-    probs: Tensor = sampling_probabilities(checked_masses(moments, "second moments of the data"))
+    bad = ~torch.isfinite(moments)
+    if bad.any():
+        raise ValueError(
+            f"unit {int(bad.nonzero()[0])} of the data has values that are not finite; clean the data first"
+        )
+    if not moments.any():
+        raise ValueError("the data are all zero, so there is nothing for the probabilities to follow")
+    probs: Tensor = sampling_probabilities(moments)
     return probs.float()
 
 
@@ -55,7 +62,10 @@ def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:
         inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
         if not isinstance(inputs, (Tensor, np.ndarray)):
             raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
-        yield torch.as_tensor(inputs)
+        if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
+            raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
+        # A copy, since an array may be read-only, reversed or of another byte order, which torch does not take.
+        yield inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs, np.float64))
 
 
 def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:
