@@ -42,7 +42,7 @@ def integer_masses(probs: Floats, size: int) -> Array:
     """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit.
 
     The floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes
-    what is left, less than 2^-52 of the whole.
+    what little is left.
     """
     masses = np.zeros(size, np.int64)
     scale = 2.0**MASS_BITS
@@ -224,7 +224,9 @@ class Todo:
 
 
 # A job is an array of these numbers: where the section stands, what it does, sizes, and the addresses of arrays.
-NEXT, TODO, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(15)
+JOB_SIZE = 15
+NEXT, TODO, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(JOB_SIZE)
+# A kernel reads globals, but no attributes of a class.
 TODO_MOMENTS, TODO_COUNTS, TODO_MASK, TODO_PRODUCTS = Todo.MOMENTS, Todo.COUNTS, Todo.MASK, Todo.PRODUCTS
 
 
@@ -235,7 +237,7 @@ def section_for(float_name: str, count_name: str) -> Any:
 
     @compiled_callback(types.void(types.CPointer(types.int64)))  # type: ignore[no-untyped-call]
     def section(pointer: Any) -> None:
-        job = carray(pointer, 15)
+        job = carray(pointer, JOB_SIZE)
         todo, step, rows, d, seed = job[TODO], job[STEP], job[ROWS], job[D], U(job[SEED])
         x = carray(pointer_to(job[X], number), (rows, d))
         counts = carray(pointer_to(job[COUNTS], count), (rows, d))

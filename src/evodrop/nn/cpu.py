@@ -53,7 +53,7 @@ def second_moments(x: Array) -> Array:
 
 def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
     threads = _threads(x)
-    if threads == 1 and x.shape == counts.shape:
+    if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1]:
         scale_rows(x, counts, scale, product)
     else:
         run_section(Todo.PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
