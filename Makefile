@@ -4,7 +4,10 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench clean
+.PHONY: help demo test lint bench clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
 demo: .venv/installed  ## nn.Dropout and EvolutionalDropout side by side on the bundled digits
 	$(BIN)/python examples/digits.py
@@ -26,5 +29,5 @@ bench: .venv/installed  ## ours against the peers in one run: prints a table, wr
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-clean:
+clean:  ## forget .venv
 	rm -rf .venv

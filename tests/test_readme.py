@@ -1,4 +1,4 @@
-"""The README's examples and commands, run."""
+"""The README's examples, run, and its commands, and what other documents repeat of the code."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+import evodrop
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -29,6 +31,10 @@ def test_every_command_of_the_first_screen_is_a_target():
     for target in ("demo", "test"):
         assert f"make {target}" in first_screen
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_the_citation_names_this_version():
+    assert f"\nversion: {evodrop.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_the_demo_ends_in_a_table():
