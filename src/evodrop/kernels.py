@@ -17,7 +17,7 @@ from evodrop import stream
 from evodrop.definitions import LEAST_RATE
 from evodrop.jit import compiled, compiled_callback, next_of, pointer_to
 
-__all__ = ["WRAPPED", "Todo", "build_table", "drop_rows", "plan_draws", "scale_rows", "section_for"]
+__all__ = ["WRAPPED", "Task", "build_table", "drop_rows", "plan_draws", "scale_rows", "section_for"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -146,25 +146,6 @@ def column_moments(rows: Array, moments: Floats, start: int, stop: int) -> None:
 
 
 @compiled
-def fill_chances(weights: Floats, rms: Floats, k: int, uniform_mix: float, probs: Floats, scale: Array) -> bool:
-    """Probabilities in proportion to weights, and the scale 1 / (k p_i) of their noise. False if a unit is not finite
-    or none can be drawn."""
-    total, drawable = 0.0, 0
-    for i in range(len(weights)):
-        if not np.isfinite(rms[i]):
-            return False
-        total += weights[i]
-        drawable += weights[i] > 0.0
-    if total == 0.0:
-        return False
-    factor, share = (1.0 - uniform_mix) / total, uniform_mix / drawable
-    for i in range(len(weights)):
-        probs[i] = weights[i] * factor + share if weights[i] > 0.0 else 0.0
-        scale[i] = 1.0 / max(k * probs[i], LEAST_RATE) if weights[i] > 0.0 else 0.0
-    return True
-
-
-@compiled
 def scale_row(row: Array, counts: Array, scale: Array, products: Array) -> None:
     """products = row * (counts * scale)."""
     number = scale.dtype.type  # a count times a float32 would be a float64
@@ -176,10 +157,21 @@ def scale_row(row: Array, counts: Array, scale: Array, products: Array) -> None:
 def plan_draws(
     moments: Floats, weights: Floats, from_batch: bool, k: int, uniform_mix: float, bits: int, scale: Array
 ) -> Words:
-    """The alias table of a usual call, and its scale; an empty table if a unit is not finite or none can be drawn."""
-    rms, probs = np.sqrt(moments), np.empty(len(moments))
-    if not fill_chances(rms if from_batch else weights, rms, k, uniform_mix, probs, scale):
+    """The alias table of a usual call, and the scale 1 / (k p_i) of its noise. Probabilities are in proportion to
+    weights, or to the roots of the moments. The table is empty if a unit is not finite or none can be drawn."""
+    probs = np.empty(len(moments))
+    total, drawable = 0.0, 0
+    for i in range(len(moments)):
+        probs[i] = np.sqrt(moments[i]) if from_batch else weights[i]
+        total += probs[i] + 0.0 * moments[i]  # not finite if one of them is not
+        drawable += probs[i] > 0.0
+    if not (0.0 < total < np.inf):
         return np.empty(0, np.uint64)
+    factor, share = (1.0 - uniform_mix) / total, uniform_mix / drawable
+    for i in range(len(moments)):
+        drawn = probs[i] > 0.0
+        probs[i] = probs[i] * factor + share if drawn else 0.0
+        scale[i] = 1.0 / max(k * probs[i], LEAST_RATE) if drawn else 0.0
     table: Words = build_table(probs, bits)
     return table
 
@@ -217,7 +209,7 @@ def scale_rows(x: Array, counts: Array, scale: Array, products: Array) -> None:
         scale_row(x[r], counts[r], scale, products[r])
 
 
-class Todo:
+class Task:
     """What a section does with its rows, or with its columns if it is moments; the others add up."""
 
     MOMENTS, COUNTS, MASK, PRODUCTS = 1, 2, 4, 8
@@ -225,9 +217,9 @@ class Todo:
 
 # A job is an array of these numbers: where the section stands, what it does, sizes, and the addresses of arrays.
 JOB_SIZE = 15
-NEXT, TODO, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(JOB_SIZE)
+NEXT, TASK, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(JOB_SIZE)
 # A kernel reads globals, but no attributes of a class.
-TODO_MOMENTS, TODO_COUNTS, TODO_MASK, TODO_PRODUCTS = Todo.MOMENTS, Todo.COUNTS, Todo.MASK, Todo.PRODUCTS
+TASK_MOMENTS, TASK_COUNTS, TASK_MASK, TASK_PRODUCTS = Task.MOMENTS, Task.COUNTS, Task.MASK, Task.PRODUCTS
 
 
 @cache
@@ -238,7 +230,7 @@ def section_for(float_name: str, count_name: str) -> Any:
     @compiled_callback(types.void(types.CPointer(types.int64)))  # type: ignore[no-untyped-call]
     def section(pointer: Any) -> None:
         job = carray(pointer, JOB_SIZE)
-        todo, step, rows, d, seed = job[TODO], job[STEP], job[ROWS], job[D], U(job[SEED])
+        task, step, rows, d, seed = job[TASK], job[STEP], job[ROWS], job[D], U(job[SEED])
         x = carray(pointer_to(job[X], number), (rows, d))
         counts = carray(pointer_to(job[COUNTS], count), (rows, d))
         scale = carray(pointer_to(job[SCALE], number), (d,))
@@ -246,21 +238,21 @@ def section_for(float_name: str, count_name: str) -> Any:
         table = carray(pointer_to(job[TABLE], numba.uint64), (max(d, 1 << job[BITS]),))
         moments = carray(pointer_to(job[MOMENTS], numba.float64), (d,))
         words = np.empty(BLOCK, np.uint64)
-        end = d if todo == TODO_MOMENTS else rows
+        end = d if task == TASK_MOMENTS else rows
         start = next_of(job, step)
         while start < end and job[WRAPPED] == 0:
             stop = min(start + step, end)
-            if todo == TODO_MOMENTS:
+            if task == TASK_MOMENTS:
                 column_moments(x, moments, start, stop)
             else:
                 for r in range(start, stop):
                     key = hashed(seed + U(r) * ROW_STEP)
-                    if todo & TODO_MASK:
+                    if task & TASK_MASK:
                         fill_mask(counts[r], table, key)
-                    if todo & TODO_COUNTS and not fill_row(counts[r], table, job[BITS], job[K], key, words):
+                    if task & TASK_COUNTS and not fill_row(counts[r], table, job[BITS], job[K], key, words):
                         job[WRAPPED] = 1
                         break
-                    if todo & TODO_PRODUCTS:
+                    if task & TASK_PRODUCTS:
                         scale_row(x[r], counts[r], scale, products[r])
             start = next_of(job, step)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.definitions import checked_masses
-from evodrop.kernels import Todo, build_table
+from evodrop.kernels import Task, build_table
 from evodrop.stream import MASS_BITS
 from evodrop.threads import run_section, useful_threads
 
@@ -64,7 +64,7 @@ def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> In
     table = build_table(probs, bits)
     for dtype in (np.uint8, np.int32, np.int64):
         counts: Integers = np.empty((size, len(probs)), dtype)
-        if run_section(Todo.COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
+        if run_section(Task.COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
             break
     return counts
 
@@ -76,8 +76,8 @@ def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any)
     """
     mask = np.empty((size, len(keep)), np.uint8)
     chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
-    todo = Todo.MASK | Todo.PRODUCTS if multiply else Todo.MASK
-    run_section(todo, threads, counts=mask, table=chances, seed=seed, **multiply)
+    task = Task.MASK | Task.PRODUCTS if multiply else Task.MASK
+    run_section(task, threads, counts=mask, table=chances, seed=seed, **multiply)
     return mask
 
 

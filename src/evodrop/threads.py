@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evodrop.kernels import WRAPPED, Todo, section_for
+from evodrop.kernels import WRAPPED, Task, section_for
 
 __all__ = ["run_section", "useful_threads"]
 
@@ -36,7 +36,7 @@ def useful_threads(threads: int, work: int) -> int:
 
 
 def run_section(
-    todo: int,
+    task: int,
     threads: int,
     *,
     x: Array | None = None,
@@ -49,11 +49,11 @@ def run_section(
     bits: int = 0,
     k: int = 0,
 ) -> bool:
-    """Do ``todo`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
+    """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
     arrays = (x, counts, scale, products, table, moments)
     rows, d = _checked_shape(arrays)
-    step = COLUMNS_PER_SPAN if todo == Todo.MOMENTS else WORK_PER_SPAN // (d + k) + 1
-    numbers = (0, todo, step, rows, d, bits, k, seed - (seed >> 63 << 64), 0)
+    step = COLUMNS_PER_SPAN if task == Task.MOMENTS else WORK_PER_SPAN // (d + k) + 1
+    numbers = (0, task, step, rows, d, bits, k, seed - (seed >> 63 << 64), 0)
     addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
     job = np.array((*numbers, *addresses), np.int64)
     address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)

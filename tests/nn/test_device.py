@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.kernels import Todo, integer_masses
+from evodrop.kernels import Task, integer_masses
 from evodrop.nn import EvolutionalDropout, EvolutionalDropout2d, device, functional, use_backend
 from evodrop.threads import run_section
 
@@ -47,7 +47,7 @@ def test_words_are_those_of_the_cpu():
 
 def draw_mask_of(chances, seed):
     mask = np.empty((3, 4), np.uint8)
-    run_section(Todo.MASK, 1, counts=mask, table=chances, seed=seed % 2**64)
+    run_section(Task.MASK, 1, counts=mask, table=chances, seed=seed % 2**64)
     return mask
 
 
