@@ -71,13 +71,17 @@ def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:
     x, counts, scale, products, _, _ = arrays
     first = x if x is not None else counts
     assert first is not None
-    fits = all(array is None or array.flags.c_contiguous for array in arrays)
-    fits &= all(array is None or array.shape == first.shape for array in (counts, products))
-    fits &= all(array is None or array.dtype == first.dtype for array in (scale, products))
-    if not fits or (scale is not None and scale.shape != first.shape[1:]):
+    shape, number = first.shape, first.dtype
+    fits = (
+        first.flags.c_contiguous
+        and (counts is None or (counts.flags.c_contiguous and counts.shape == shape))
+        and (scale is None or (scale.flags.c_contiguous and scale.shape == shape[1:] and scale.dtype == number))
+        and (products is None or (products.flags.c_contiguous and products.shape == shape and products.dtype == number))
+    )
+    if not fits:
         shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays if array is not None)
         raise ValueError(f"noise and input do not fit together: {shapes}; the noise is that of another tensor")
-    return first.shape[0], first.shape[1]
+    return shape[0], shape[1]
 
 
 def _call_in_crew(call: Any, job: Array, threads: int, arrays: object) -> None:
