@@ -2,7 +2,7 @@
 
 ``"draws"``: the paper's k = d (1 - rate), see :func:`evodrop.definitions.n_draws`. Draws repeat, so fewer than k units
 survive, and the noise is not that of standard dropout at the same rate.
-``"distinct"``: as many distinct units survive as standard dropout keeps, d (1 - rate).
+``"distinct"``: as many distinct units survive as standard dropout keeps: 1 - rate of those that can be drawn.
 ``"noise"``: E||x * noise||^2 is that of standard dropout, sum_i E x_i^2 / (1 - rate).
 
 Every function takes ndarrays or Tensors and reads no value back, so a device never waits for the host.

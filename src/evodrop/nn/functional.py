@@ -59,8 +59,9 @@ def multinomial_dropout(
         k: number of draws, instead of the number that ``p`` and ``match`` give.
         scheme: ``"multinomial"``, or ``"bernoulli"``: independent noise by water-filling, which keeps unit i with
             probability min(1, t probs_i), k units in expectation.
-        match: what k is matched to. ``"draws"``: the paper's k = d (1 - p). ``"distinct"``: d (1 - p) distinct units
-            survive on average. ``"noise"``: E||x * noise||^2 is that of standard dropout at the same p.
+        match: what k is matched to. ``"draws"``: the paper's k = d (1 - p). ``"distinct"``: a share 1 - p of the units
+            that can be drawn survives on average. ``"noise"``: E||x * noise||^2 is that of standard dropout at the
+            same p.
         uniform_mix: share of uniform probability mixed in, from 0 to 1. It bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.

@@ -5,6 +5,7 @@ One code for NumPy (the CPU path) and torch (every other device). No value is re
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any, NamedTuple
 
 from evodrop.definitions import LEAST_RATE, fill_to_level, n_draws, namespace
@@ -65,6 +66,8 @@ def _number_of_draws(law: Law, rms: Array, probs: Array) -> tuple[Array, int]:
     most = most_draws(d, law.p)
     if law.match == "distinct":
         return draws_for_kept(probs, (probs > 0).sum() * (1.0 - law.p), most), most
+    if law.source == "batch":  # never more, since (sum s)^2 <= d sum s^2: a device need not draw to the ceiling
+        most = min(most, ceil(d * (1.0 - law.p) / law.p))
     return draws_for_noise(_squares(rms), probs, law.p, most), most
 
 
