@@ -21,6 +21,7 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "threads": {"kernels"},
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
+    "linear": {"definitions", "matching", "stream", "jit", "kernels"},
 }
 
 
@@ -63,6 +64,7 @@ def fresh(code):
         ("import evodrop", "torch sklearn numba numpy scipy"),
         ("import evodrop.definitions, evodrop.sampling", "torch sklearn"),
         ("import evodrop.nn", "sklearn rich"),
+        ("import evodrop.linear", "torch rich"),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(statement, absent):

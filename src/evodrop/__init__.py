@@ -10,6 +10,7 @@ The way through the house:
 ``matching``         how many draws are a fair match for a dropout rate
 ``sampling``         the fast exact sampler: NumPy in, NumPy out
 ``nn``               for PyTorch: ``EvolutionalDropout`` and its kin, ``convert_dropout`` (extra ``torch``)
+``linear``           for scikit-learn: ``DropoutSGDClassifier`` and its kin, for sparse data
 ===================  ==================================================================================
 
 Nothing heavy happens here: a room is imported when it is first entered.
@@ -21,7 +22,7 @@ import importlib
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "definitions", "matching", "nn", "sampling"]
+__all__ = ["__version__", "definitions", "linear", "matching", "nn", "sampling"]
 
 
 def __getattr__(name: str) -> ModuleType:

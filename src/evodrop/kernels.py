@@ -68,15 +68,13 @@ def integer_masses(probs: Floats, size: int) -> Array:
 
 
 @compiled
-def build_table(probs: Floats, bits: int) -> Words:
-    """The alias table of Walker (1977), a word per bucket: the threshold, and in the last ``bits`` bits the other unit.
+def balance(masses: Array, table: Array, bits: int, mass_bits: int) -> None:
+    """The alias table of Walker (1977), a number per bucket: the threshold, and in the last ``bits`` bits another unit.
 
-    Each bucket holds the same mass: its own unit's up to the threshold, a richer unit's above. Integers, so that
-    the books balance to the last bit. Units from len(probs) on are padding: they own nothing.
+    Each of 2^bits buckets holds the same mass: its own unit's up to the threshold, a richer unit's above. The masses
+    are integers that sum to 2^mass_bits, so that the books balance to the last bit; they are used up.
     """
-    masses = integer_masses(probs, 1 << bits)
-    share = 1 << (MASS_BITS - bits)
-    table = np.empty(1 << bits, np.int64)
+    share = 1 << (mass_bits - bits)
     giver = 0
     for start in range(1 << bits):
         taker = start
@@ -91,6 +89,14 @@ def build_table(probs: Floats, bits: int) -> Words:
             if giver >= start:  # its turn as a taker is still to come
                 break
             taker = giver
+
+
+@compiled
+def build_table(probs: Floats, bits: int) -> Words:
+    """The alias table of probs. Units from len(probs) on are padding: they own nothing."""
+    masses = integer_masses(probs, 1 << bits)
+    table = np.empty(1 << bits, np.int64)
+    balance(masses, table, bits, MASS_BITS)
     return table.view(np.uint64)
 
 

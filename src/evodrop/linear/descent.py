@@ -1,0 +1,135 @@
+"""A fit: epochs over the examples, a record of each, and the rule when to stop. It knows no scikit-learn estimator."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import ConvergenceWarning
+
+from evodrop.linear.callbacks import progress_bar
+from evodrop.linear.kernels import Examples, Settings, add_squares
+from evodrop.linear.model import Model
+from evodrop.linear.plans import Plan, make_plan
+
+__all__ = ["Descent", "History", "Rows"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+History = dict[str, list[float]]
+
+
+class Rows(NamedTuple):
+    """Which examples are learned from, and which only tell when to stop."""
+
+    training: Array
+    validation: Array
+
+
+class Descent:
+    """A model on its way down, with what it has seen of the data: it can be continued with other examples.
+
+    Args:
+        model: the iterates.
+        d: number of features.
+        seed: of the noise and of the order of the examples.
+    """
+
+    def __init__(self, model: Model, d: int, seed: int) -> None:
+        self.model, self.seed = model, seed
+        self.squares, self.total_weight = np.zeros(d), 0.0
+
+    def run(
+        self,
+        examples: Examples,
+        rows: Rows,
+        class_weights: Floats,
+        settings: Settings,
+        dropout: dict[str, Any],
+        *,
+        radius: float | None,
+        shuffle: bool,
+        epochs: int,
+        tol: float | None,
+        patience: int,
+        watch: Callable[[], bool],
+        verbose: bool,
+    ) -> tuple[History, Plan]:
+        """Epochs until ``patience`` of them brought no gain of ``tol``, or ``watch`` says stop; their record, and the last
+        plan.
+
+        Args:
+            dropout: arguments of :func:`evodrop.linear.plans.make_plan`.
+            radius: r / G of Theorem 1, whose step r / (G B sqrt(n)) then takes the place of eta0.
+        """
+        history: History = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
+        moments, seen = self._second_moments(examples, rows.training)
+        plan: Plan | None = None
+        best, idle = math.inf, 0
+        with progress_bar("epochs", epochs, verbose) as bar:
+            for epoch in range(1, epochs + 1):
+                start = perf_counter()
+                if plan is None or dropout["dropout"] == "weight-aware":
+                    plan = make_plan(moments=moments, seen=seen, weight_norms=self.model.weight_norms, **dropout)
+                step = settings if radius is None else settings._replace(eta0=_bound_step(radius, plan, settings, rows))
+                history["loss"].append(self._epoch(examples, rows.training, plan, step, class_weights, shuffle))
+                history["train_error"].append(1.0 - self._accuracy(examples, rows.training))
+                history["validation_score"].append(self._accuracy(examples, rows.validation))
+                history["seconds"].append(perf_counter() - start)
+                bar(epoch, f"loss {history['loss'][-1]:.4g}  error {history['train_error'][-1]:.2%}")
+                value = -history["validation_score"][-1] if len(rows.validation) else history["loss"][-1]
+                idle = idle + 1 if tol is not None and value > best - tol else 0
+                best = min(best, value)
+                if watch() or idle >= patience:
+                    return history, plan
+        if tol is not None:
+            warnings.warn(
+                f"no convergence in max_iter={epochs} epochs; increase max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        assert plan is not None  # there is at least one epoch
+        return history, plan
+
+    def _second_moments(self, examples: Examples, rows: Array) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """E[x_i^2] of all examples so far, these included, and which features these have."""
+        weights = np.zeros_like(examples.weights)
+        weights[rows] = examples.weights[rows]
+        seen = np.zeros(len(self.squares), np.bool_)
+        add_squares(examples, weights, self.squares, seen)
+        self.total_weight += float(weights.sum())
+        if not math.isfinite(self.squares.sum()):
+            raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
+        return self.squares / self.total_weight, seen
+
+    def _epoch(
+        self, examples: Examples, rows: Array, plan: Plan, settings: Settings, class_weights: Floats, shuffle: bool
+    ) -> float:
+        """One step for each row; gives the mean loss."""
+        if shuffle:  # by the seed and the step, so that no generator has to be kept
+            rows = np.random.default_rng((self.seed, self.model.step)).permutation(rows)
+        total = self.model.run(examples, rows, plan.noise, settings, self.seed, class_weights)
+        if not math.isfinite(total):
+            raise ValueError(
+                f"the loss is {total} after step {self.model.step - 1}: the weights overflowed; "
+                f"choose eta0 smaller than {settings.eta0:g}, or divide X by its largest value"
+            )
+        return total / float(examples.weights[rows].sum())
+
+    def _accuracy(self, examples: Examples, rows: Array) -> float:
+        """The share of clean rows that the model gets right; nan if there is none."""
+        if len(rows) == 0:
+            return math.nan
+        scores = self.model.scores(examples, rows)
+        labels = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return float((labels == examples.labels[rows]).mean())
+
+
+def _bound_step(radius: float, plan: Plan, settings: Settings, rows: Rows) -> float:
+    norm = math.sqrt(plan.squared_norm + settings.fit_intercept)  # an intercept is a feature that is always 1
+    return radius / max(norm * math.sqrt(len(rows.training)), 1e-150)

@@ -1,0 +1,331 @@
+"""DropoutSGDClassifier: SGD on examples corrupted by dropout, for scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from joblib import effective_n_jobs
+from sklearn.base import _fit_context
+from sklearn.model_selection import StratifiedShuffleSplit
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+
+from evodrop.linear.callbacks import Watch
+from evodrop.linear.classifier import LinearClassifier, logistic_probabilities, normalized
+from evodrop.linear.descent import Descent, Rows
+from evodrop.linear.kernels import Settings
+from evodrop.linear.losses import LIPSCHITZ, LOSSES
+from evodrop.linear.model import Model, make_examples
+from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
+from evodrop.linear.validation import checked_examples
+from evodrop.matching import MATCHES
+
+__all__ = ["DropoutSGDClassifier"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+
+def _has_probabilities(estimator: DropoutSGDClassifier) -> bool:
+    if estimator.loss in ("log_loss", "modified_huber"):
+        return True
+    raise AttributeError(
+        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
+        "or CalibratedClassifierCV around this classifier"
+    )
+
+
+class DropoutSGDClassifier(LinearClassifier):
+    r"""A linear classifier trained by SGD on examples that are corrupted by dropout.
+
+    Step t draws noise for one example and moves against the gradient at what is left of it (Eq. 6 of the paper),
+
+    .. math:: w_{t+1} = w_t - \eta_t \nabla \ell(w_t^\top (x_t \circ \epsilon_t), y_t),
+
+    with noise of mean 1. A step costs the non-zeros of its row, whatever the number of features and of draws.
+    Several classes are learned one against the rest, with the same noise.
+
+    Parameters named as in :class:`sklearn.linear_model.SGDClassifier` mean what they mean there.
+
+    Args:
+        dropout: the noise. "data-dependent": multinomial with p_i ~ sqrt(E x_i^2) of the training data, the choice of
+            the paper (Definition 2). "uniform": multinomial with equal p_i. "standard": independent, each feature is
+            dropped with probability ``rate``. "water-filling": independent, with keep probabilities
+            min(1, t sqrt(E x_i^2)) that sum to k. "weight-aware": multinomial, half data-dependent, half
+            p_i ~ |w_i| sqrt(E x_i^2), the supplement's tighter bound, with the weights as the epoch begins. "none".
+        rate: the fraction to drop, in [0, 1): k = d (1 - rate) draws.
+        k: number of draws, instead of the rate.
+        match: "draws", or the k that fits a fair comparison with standard dropout at the same rate: "distinct" or
+            "noise", see :mod:`evodrop.matching`.
+        loss: "log_loss", "hinge", "squared_hinge" or "modified_huber".
+        alpha: L2 penalty alpha / 2 ||w||^2.
+        learning_rate: "constant": eta0. "invscaling": eta0 / t^power_t. "bound": Theorem 1's radius / (G B sqrt(n))
+            with the steepest slope G of the loss, B^2 = E||x * noise||^2 (Proposition 2, plus 1 for an intercept) and
+            the number n of examples.
+        eta0: the step size, or the first one.
+        power_t: exponent of "invscaling".
+        radius: r of "bound", the norm of the weights that are looked for.
+        average: True: the model is the average of all iterates, as in Theorem 1. A number: of those from that step on.
+            False: it is the last iterate.
+        max_iter, tol, n_iter_no_change: at most ``max_iter`` epochs; stop after ``n_iter_no_change`` epochs of which
+            none made the mean loss smaller by ``tol`` (or, with ``early_stopping``, the validation score larger).
+        early_stopping, validation_fraction: set that fraction of the examples aside to tell when to stop.
+        fit_intercept: the intercept gets no noise, and the same step size as the weights.
+        shuffle: a new order of the examples in each epoch.
+        class_weight: None, "balanced" or a dict of classes and weights.
+        warm_start: begin with the coefficients of the last fit.
+        random_state: an int makes fits repeatable.
+        n_jobs: threads for several classes; the result does not depend on it.
+        verbose: 1 draws a progress bar.
+
+    Attributes:
+        coef_, intercept_, classes_, n_features_in_: as usual.
+        n_iter_: epochs of the last fit.
+        t_: number of the next step, 1 at first.
+        probs_: (d,) sampling probabilities; keep probabilities for "standard" and "water-filling"; None for "none".
+        k_: number of draws; expected number of kept features for "standard" and "water-filling"; None for "none".
+        history_: lists with one number per epoch: "loss", the mean loss at the corrupted examples; "train_error", the
+            share of clean training examples that the model gets wrong; "validation_score" (nan without early stopping);
+            "seconds".
+
+    Examples:
+        >>> import scipy.sparse
+        >>> X = scipy.sparse.csr_array([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0], [3.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
+        >>> model = DropoutSGDClassifier(random_state=0).fit(X, ["sport", "art", "sport", "art"])
+        >>> model.predict(X)
+        array(['sport', 'art', 'sport', 'art'], dtype='<U5')
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "dropout": [StrOptions(set(DROPOUTS))],
+        "rate": [Interval(Real, 0, 1, closed="left")],
+        "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
+        "match": [StrOptions(set(MATCHES))],
+        "loss": [StrOptions(set(LOSSES))],
+        "alpha": [Interval(Real, 0, None, closed="left")],
+        "learning_rate": [StrOptions({"constant", "invscaling", "bound"})],
+        "eta0": [Interval(Real, 0, None, closed="neither")],
+        "power_t": [Interval(Real, 0, None, closed="left")],
+        "radius": [Interval(Real, 0, None, closed="neither")],
+        "average": ["boolean", Interval(Integral, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left"), None],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "fit_intercept": ["boolean"],
+        "shuffle": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        dropout: str = "data-dependent",
+        *,
+        rate: float = 0.5,
+        k: int | None = None,
+        match: str = "draws",
+        loss: str = "log_loss",
+        alpha: float = 0.0,
+        learning_rate: str = "constant",
+        eta0: float = 1.0,
+        power_t: float = 0.5,
+        radius: float = 100.0,
+        average: bool | int = True,
+        max_iter: int = 1000,
+        tol: float | None = 1e-3,
+        n_iter_no_change: int = 5,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        fit_intercept: bool = True,
+        shuffle: bool = True,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.dropout = dropout
+        self.rate = rate
+        self.k = k
+        self.match = match
+        self.loss = loss
+        self.alpha = alpha
+        self.learning_rate = learning_rate
+        self.eta0 = eta0
+        self.power_t = power_t
+        self.radius = radius
+        self.average = average
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.fit_intercept = fit_intercept
+        self.shuffle = shuffle
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DropoutSGDClassifier:
+        """Learn from scratch, or with ``warm_start`` from the coefficients of the last fit.
+
+        Args:
+            X: (n, d) array or sparse matrix.
+            y: (n,) classes.
+            sample_weight: (n,) weights, not negative; each multiplies the step of its example.
+        """
+        previous = (self.classes_, self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        X, y, weight = checked_examples(self, X, y, sample_weight)
+        self._begin(np.unique(y), X.shape[1])
+        if previous is not None:
+            self._continue_from(*previous)
+        self._learn(X, y, weight, self.max_iter, self.tol)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> DropoutSGDClassifier:
+        """One epoch over a part of the data. The second moments run over all parts so far, and the part itself is
+        counted before its first step: a feature never seen before can be drawn at once.
+
+        Args:
+            X: (n, d) array or sparse matrix.
+            y: (n,) classes.
+            classes: all classes of all parts; needed in the first call.
+            sample_weight: (n,) weights, not negative.
+        """
+        first = not hasattr(self, "_descent")
+        if first and classes is None:
+            raise ValueError(
+                "classes is None, but the first call of partial_fit must be given all classes of all parts"
+            )
+        if self.early_stopping or self.class_weight == "balanced":
+            option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
+            raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
+        X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
+        if first:
+            self._begin(np.unique(classes), X.shape[1])
+        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
+        self._learn(X, y, weight, 1, None)
+        return self
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:
+        """(n, C) probabilities, for the losses "log_loss" and "modified_huber".
+
+        Several classes: of each against the rest, over their sum.
+
+        Args:
+            X: (n, d) array or sparse matrix.
+        """
+        scores = self.decision_function(X)
+        if self.loss == "log_loss":
+            return logistic_probabilities(scores)
+        chances = (np.clip(scores, -1.0, 1.0) + 1.0) / 2.0  # Zhang (2004): the huber's link
+        return normalized(chances) if chances.ndim == 2 else np.column_stack([1.0 - chances, chances])
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Floats:
+        """The logarithm of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def _begin(self, classes: Array, d: int) -> None:
+        self._check_combination()
+        if len(classes) < 2:
+            raise ValueError(f"y holds one class, {classes[0]!r}, but a classifier needs at least 2 classes")
+        self.classes_ = classes
+        problems = 1 if len(classes) == 2 else len(classes)
+        model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
+        self._descent = Descent(model, d, int(check_random_state(self.random_state).randint(2**31 - 1)))
+
+    def _check_combination(self) -> None:
+        if self.k is not None and self.match != "draws":
+            raise ValueError(f"k is {self.k} and match is {self.match!r}, but a match chooses k; give one of them")
+        if self.k is not None and self.dropout in ("none", "standard"):
+            raise ValueError(f"k is {self.k}, but dropout={self.dropout!r} draws nothing; set rate instead")
+        if self.learning_rate == "bound" and math.isinf(LIPSCHITZ[self.loss]):
+            raise ValueError(
+                f"learning_rate='bound' needs a loss of bounded slope, which {self.loss!r} is not; "
+                "use another loss, or learning_rate='constant'"
+            )
+
+    def _continue_from(self, classes: Array, coef: Floats, intercept: Floats) -> None:
+        if not np.array_equal(classes, self.classes_) or coef.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"warm_start has a model of classes {classes} and {coef.shape[1]} features, but the data have classes "
+                f"{self.classes_} and {self.n_features_in_} features; set warm_start=False"
+            )
+        self._descent.model.start_at(coef, intercept)
+
+    def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
+        labels = self._labels(y)
+        rows = self._split(labels, weight)
+        watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
+        self.history_, plan = self._descent.run(
+            make_examples(X, labels, weight),
+            rows,
+            self._class_weights(y[rows.training]),
+            self._settings(),
+            {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match},
+            radius=self.radius / LIPSCHITZ[self.loss] if self.learning_rate == "bound" else None,
+            shuffle=self.shuffle,
+            epochs=epochs,
+            tol=tol,
+            patience=self.n_iter_no_change,
+            watch=lambda: watch.step("epoch", self._fitted),
+            verbose=bool(self.verbose),
+        )
+        self.probs_, self.k_, self.n_iter_ = plan.probs, plan.k, len(self.history_["loss"])
+        for name, value in self._fitted().items():
+            setattr(self, name, value)
+        watch.close()
+
+    def _labels(self, y: Array) -> Array:
+        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[labels] != y
+        if unknown.any():
+            raise ValueError(f"y holds the class {y[unknown][0]!r}, which is not among classes {self.classes_!r}")
+        return labels
+
+    def _split(self, labels: Array, weight: Floats) -> Rows:
+        rows = np.flatnonzero(weight > 0)
+        if not self.early_stopping:
+            return Rows(rows, rows[:0])
+        splitter = StratifiedShuffleSplit(1, test_size=self.validation_fraction, random_state=self._descent.seed)
+        training, validation = next(splitter.split(rows, labels[rows]))
+        return Rows(rows[training], rows[validation])
+
+    def _class_weights(self, y: Array) -> Floats:
+        """(C, 2): the weights of the negative and the positive side of each problem."""
+        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
+        if len(weights) == 2:
+            return np.asarray(weights, np.float64).reshape(1, 2)
+        return np.column_stack([np.ones(len(weights)), weights])
+
+    def _settings(self) -> Settings:
+        return Settings(
+            LOSSES.index(self.loss),
+            float(self.eta0),
+            float(self.power_t) if self.learning_rate == "invscaling" else 0.0,
+            float(self.alpha),
+            bool(self.fit_intercept),
+            float(self.average) if self.average else math.inf,
+        )
+
+    def _fitted(self) -> dict[str, Any]:
+        coef, intercept = self._descent.model.coefficients()
+        return {"coef_": coef, "intercept_": intercept, "t_": float(self._descent.model.step)}

@@ -1,0 +1,245 @@
+"""One epoch of SGD over the rows of a CSR matrix, as machine code for one thread. It knows arrays only.
+
+A step (Eq. 6 of the paper) corrupts a row, w_{t+1} = w_t - eta_t grad loss(w_t . (x_t * noise_t), y_t), and costs the
+row's non-zeros, whatever the number of features:
+
+* **decay**: w = scale v, so that the L2 penalty multiplies one number;
+* **average**: the sum of all iterates so far is clock v - lag, where the clock has added up the scales; a step that
+  moves v by delta adds clock delta to the lag, and all other features stay untouched.
+
+Weights are an array (d, C) of v for C one-against-the-rest problems, or (d, 2C) of v and lag, which share a cache line.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evodrop import stream
+from evodrop.jit import compiled
+from evodrop.kernels import hashed
+from evodrop.linear.draws import draw_row
+from evodrop.linear.losses import loss_and_slope
+
+__all__ = [
+    "BERNOULLI",
+    "CLEAN",
+    "FIRST_STATE",
+    "MULTINOMIAL",
+    "Examples",
+    "Noise",
+    "Settings",
+    "add_squares",
+    "run_epoch",
+    "score_rows",
+]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+CLEAN, BERNOULLI, MULTINOMIAL = range(3)
+SCALE, CLOCK, AVERAGED, STEP = range(4)  # what the state array holds
+FIRST_STATE = (1.0, 0.0, 0.0, 1.0)  # and how it begins
+SMALLEST_SCALE = 1e-9
+
+U = np.uint64
+GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
+
+
+class Examples(NamedTuple):
+    """The rows of a CSR matrix with their labels, 0 to C - 1, and weights."""
+
+    indptr: Array
+    indices: Array
+    data: Array
+    labels: Array
+    weights: Floats
+    longest: int  # non-zeros of the longest row
+
+
+class Noise(NamedTuple):
+    """What corrupts a row. Feature i has the record i & mask: its own (mask -1), or one for all (mask 0)."""
+
+    scheme: int
+    k: int
+    features: Array  # of FEATURE; Bernoulli noise has its keep probability for a rate, and no table
+    mask: int
+    entries: Array
+
+
+class Settings(NamedTuple):
+    loss: int
+    eta0: float
+    power: float  # eta_t = eta0 / t^power
+    alpha: float
+    fit_intercept: bool
+    average_from: float  # the step from which iterates are averaged
+
+
+@compiled
+def keep_some(
+    indices: Array, data: Array, features: Array, mask: int, key: np.uint64, words: Array, values: Floats
+) -> None:
+    """values = a row times Bernoulli noise: the value over the keep probability, or 0."""
+    for j in range(len(indices)):
+        words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
+    for j in range(len(indices)):
+        keep = features[U(indices[j] & mask)].rate
+        values[j] = data[j] / keep * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
+
+
+@compiled
+def add_scores(weights: Floats, indices: Array, values: Array, scores: Floats) -> None:
+    """scores = v . x for each problem."""
+    scores[:] = 0.0
+    if len(scores) == 1:
+        for j in range(len(indices)):
+            scores[0] += weights[U(indices[j]), 0] * values[j]
+        return
+    for j in range(len(indices)):
+        if values[j] != 0.0:
+            row = weights[U(indices[j])]
+            for c in range(len(scores)):
+                scores[c] += row[c] * values[j]
+
+
+@compiled
+def move(weights: Floats, indices: Array, values: Array, steps: Floats, clock: float) -> None:
+    """v += steps x, and lag += clock steps x."""
+    classes = len(steps)
+    if classes == 1 and clock > 0.0:
+        step, lag = steps[0], clock * steps[0]
+        for j in range(len(indices)):
+            row = weights[U(indices[j])]
+            row[0] += step * values[j]
+            row[1] += lag * values[j]
+    elif classes == 1:
+        for j in range(len(indices)):
+            weights[U(indices[j]), 0] += steps[0] * values[j]
+    else:
+        for j in range(len(indices)):
+            if values[j] != 0.0:
+                row = weights[U(indices[j])]
+                for c in range(classes):
+                    row[c] += steps[c] * values[j]
+                if clock > 0.0:
+                    for c in range(classes):
+                        row[classes + c] += clock * steps[c] * values[j]
+
+
+@compiled
+def decay(weights: Floats, classes: int, clock: float, factor: float) -> None:
+    """v *= factor; the lag takes the sum of the iterates so far, so that the clock can begin anew."""
+    for row in weights:
+        if len(row) > classes:
+            for c in range(classes):
+                row[classes + c] -= clock * row[c]
+        for c in range(classes):
+            row[c] *= factor
+
+
+@compiled
+def run_epoch(
+    examples: Examples,
+    order: Array,
+    noise: Noise,
+    settings: Settings,
+    seed: np.uint64,
+    first_label: int,
+    class_weights: Floats,
+    weights: Floats,
+    intercepts: Floats,
+    state: Floats,
+    losses: Floats,
+) -> None:
+    """A step for each row of ``order``; adds up the losses at the corrupted rows, before each step.
+
+    Problem c has the label first_label + c on its positive side, and class_weights[c] are the weights of its two sides.
+    Row 0 of the intercepts is the present ones, row 1 the sum of those averaged.
+    """
+    classes = intercepts.shape[1]
+    words, counts = np.empty(examples.longest + 4, np.uint64), np.empty(examples.longest, np.int32)
+    rates, values = np.empty(examples.longest), np.empty(examples.longest)
+    scores, steps = np.empty(classes), np.empty(classes)
+    scale, clock, averaged, step = state[SCALE], state[CLOCK], state[AVERAGED], state[STEP]
+    for row in order:
+        start, stop = examples.indptr[row], examples.indptr[row + 1]
+        indices, data = examples.indices[start:stop], examples.data[start:stop]
+        key = hashed(seed + U(step) * ROW_STEP)
+        if noise.scheme == MULTINOMIAL:
+            draw_row(
+                indices, data, noise.features, noise.mask, noise.entries, noise.k, key, words, counts, rates, values
+            )
+        elif noise.scheme == BERNOULLI:
+            keep_some(indices, data, noise.features, noise.mask, key, words, values)
+        if noise.scheme == CLEAN:
+            add_scores(weights, indices, data, scores)
+        else:
+            add_scores(weights, indices, values, scores)
+        eta = settings.eta0
+        if settings.power != 0.0:
+            eta /= step**settings.power
+        shrunk = scale * max(0.0, 1.0 - eta * settings.alpha)
+        new_scale = shrunk if shrunk >= SMALLEST_SCALE else 1.0
+        for c in range(classes):
+            side = 1 if examples.labels[row] == first_label + c else 0
+            sign, weight = 2.0 * side - 1.0, examples.weights[row] * class_weights[c, side]
+            loss, slope = loss_and_slope(settings.loss, sign * (scale * scores[c] + intercepts[0, c]))
+            losses[c] += weight * loss
+            change = -eta * weight * sign * slope
+            steps[c] = change / new_scale
+            if settings.fit_intercept:
+                intercepts[0, c] += change
+        if shrunk < SMALLEST_SCALE:
+            decay(weights, classes, clock, shrunk)
+            clock = 0.0
+        scale = new_scale
+        if noise.scheme == CLEAN:
+            move(weights, indices, data, steps, clock)
+        else:
+            move(weights, indices, values, steps, clock)
+        if step >= settings.average_from:
+            clock += scale
+            averaged += 1.0
+            for c in range(classes):
+                intercepts[1, c] += intercepts[0, c]
+        step += 1.0
+    state[SCALE], state[CLOCK], state[AVERAGED], state[STEP] = scale, clock, averaged, step
+
+
+@compiled
+def score_rows(
+    examples: Examples, rows: Array, weights: Floats, now: float, lag: float, shifts: Floats, scores: Floats
+) -> None:
+    """scores = shifts + x . (now v + lag lag) of clean rows, without making such a vector."""
+    classes = len(shifts)
+    for r in range(len(rows)):
+        for c in range(classes):
+            scores[r, c] = shifts[c]
+        start, stop = examples.indptr[rows[r]], examples.indptr[rows[r] + 1]
+        if classes == 1 and lag != 0.0:
+            total = 0.0
+            for j in range(start, stop):
+                cells = weights[U(examples.indices[j])]
+                total += examples.data[j] * (now * cells[0] + lag * cells[1])
+            scores[r, 0] += total
+            continue
+        for j in range(start, stop):
+            cells = weights[U(examples.indices[j])]
+            for c in range(classes):
+                scores[r, c] += examples.data[j] * (now * cells[c])
+            if lag != 0.0:
+                for c in range(classes):
+                    scores[r, c] += examples.data[j] * (lag * cells[classes + c])
+
+
+@compiled
+def add_squares(examples: Examples, row_weights: Floats, squares: Floats, seen: Array) -> None:
+    """Add weight x_i^2 of every row to ``squares``, and mark the features seen."""
+    for row in range(len(row_weights)):
+        for j in range(examples.indptr[row], examples.indptr[row + 1]):
+            i = U(examples.indices[j])
+            squares[i] += row_weights[row] * (np.float64(examples.data[j]) * np.float64(examples.data[j]))
+            seen[i] = True

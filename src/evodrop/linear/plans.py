@@ -1,0 +1,119 @@
+"""From the name of a dropout to the arrays that a kernel eats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from evodrop.definitions import fill_to_level, n_draws
+from evodrop.linear.draws import FEATURE, build_tables
+from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL, Noise
+from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
+
+__all__ = ["DROPOUTS", "Plan", "make_plan"]
+
+Floats = npt.NDArray[np.float64]
+
+DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
+WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
+MOST_DRAWS = 2**31 - 1  # a count is kept in 32 bits
+LEAST = 1e-300  # a feature whose square is 0 in floating point is never drawn, and never 0 / 0
+
+
+class Plan(NamedTuple):
+    """A dropout ready for use."""
+
+    noise: Noise
+    probs: Floats | None  # (d,): sampling probabilities, or keep probabilities where there is no k to draw
+    k: float | None  # draws, or the expected number of kept features
+    squared_norm: float  # B^2 = E||x * noise||^2, Proposition 2
+
+
+def make_plan(
+    dropout: str,
+    moments: Floats,
+    seen: npt.NDArray[np.bool_],
+    *,
+    rate: float = 0.5,
+    k: int | None = None,
+    match: str = "draws",
+    weight_norms: Callable[[], Floats] | None = None,
+) -> Plan:
+    """The plan of a dropout for features with second moments ``moments``.
+
+    Args:
+        dropout: one of ``DROPOUTS``.
+        moments: (d,), E[x_i^2] over all data so far.
+        seen: (d,), the features of the rows to come; others get no table.
+        rate: the fraction to drop.
+        k: number of draws, instead of the rate.
+        match: see :mod:`evodrop.matching`.
+        weight_norms: gives (d,), how large the weights of each feature are now; asked for "weight-aware" only.
+
+    Examples:
+        >>> plan = make_plan("data-dependent", np.array([9.0, 1.0, 0.0, 0.0]), np.array([True, True, False, False]))
+        >>> plan.probs, plan.k
+        (array([0.75, 0.25, 0.  , 0.  ]), 2)
+    """
+    total = float(moments.sum())
+    exact = rate == 0.0 and (match != "draws" or dropout == "standard")  # what the match approaches: no noise
+    if dropout == "none" or total == 0.0 or (exact and k is None):
+        return Plan(_noise(CLEAN, 0, np.ones(1), None), None, None, total)
+    if dropout == "standard":
+        keep = np.full(len(moments), 1.0 - rate)
+        return Plan(_noise(BERNOULLI, 0, keep[:1], None), keep, float(keep.sum()), total / (1.0 - rate))
+    root = np.sqrt(moments)
+    probs = root / root.sum()
+    if dropout == "water-filling":
+        return _water_filling(moments, probs, seen, rate, k, match)
+    if dropout == "uniform":
+        probs = np.full(len(moments), 1.0 / len(moments))
+    if dropout == "weight-aware" and weight_norms is not None:
+        tight = weight_norms() * root  # |w_i| sqrt(E x_i^2), the supplement's tighter bound
+        if tight.any():
+            probs = WEIGHT_SHARE * (tight / tight.sum()) + (1.0 - WEIGHT_SHARE) * probs
+    draws = _draws(moments, probs, rate, k, match)
+    noise = (
+        _noise(MULTINOMIAL, draws, draws * probs[:1], None)
+        if dropout == "uniform"
+        else _noise(MULTINOMIAL, draws, draws * probs, seen)
+    )
+    spread = float(np.divide(moments, probs, out=np.zeros_like(moments), where=probs > 0).sum())
+    return Plan(noise, probs, draws, spread / draws + (draws - 1) / draws * total)
+
+
+def _draws(moments: Floats, probs: Floats, rate: float, k: int | None, match: str) -> int:
+    if match == "draws":
+        return n_draws(len(probs), rate) if k is None else int(k)
+    most = min(most_draws(len(probs), rate), MOST_DRAWS)
+    if match == "distinct":
+        return int(draws_for_kept(probs, (probs > 0).sum() * (1.0 - rate), most))
+    return int(draws_for_noise(moments / moments.max(), probs, rate, most))
+
+
+def _water_filling(
+    moments: Floats, probs: Floats, seen: npt.NDArray[np.bool_], rate: float, k: int | None, match: str
+) -> Plan:
+    if match == "noise":
+        keep = keep_for_noise(moments / moments.max(), probs, rate)
+    elif match == "distinct":  # independent features do not repeat
+        keep = fill_to_level(probs, (probs > 0).sum() * (1.0 - rate))
+    else:
+        keep = fill_to_level(probs, n_draws(len(probs), rate) if k is None else k)
+    spread = np.divide(moments, keep, out=np.zeros_like(moments), where=keep > 0)
+    return Plan(_noise(BERNOULLI, 0, keep, seen), keep, float(keep.sum()), float(spread.sum()))
+
+
+def _noise(scheme: int, k: int, rates: Floats, seen: Any) -> Noise:
+    """Records for the features seen, or, if ``seen`` is None, one record for all."""
+    rates = np.maximum(rates, LEAST)
+    features = np.zeros(len(rates), FEATURE)
+    entries = np.zeros(0, np.uint16)
+    if scheme == MULTINOMIAL:
+        entries = build_tables(rates, np.arange(1) if seen is None else np.flatnonzero(seen), features)
+    else:
+        features["rate"] = rates
+    return Noise(scheme, k, features, 0 if seen is None else -1, entries)
