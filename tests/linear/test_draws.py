@@ -22,10 +22,12 @@ RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 1
 def draw_rows(indices, features, entries, k, size, seed):
     counts = np.empty((size, len(indices)), np.int32)
     noise = np.empty((size, len(indices)))
-    words, rates, data = np.empty(len(indices) + 4, np.uint64), np.empty(len(indices)), np.ones(len(indices))
+    words, data = np.empty(len(indices) + 4, np.uint64), np.ones(len(indices))
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
-        draw_row(indices, data, features, -1, entries, k, key, words, counts[r], rates, noise[r])
+        draw_row(
+            indices, data, 0, len(indices), features, -1, entries, k, key, words, words.view(np.uint16), counts[r], noise[r]
+        )
     return counts, noise
 
 
@@ -59,7 +61,7 @@ def test_the_counts_on_a_support_have_the_law_of_the_multinomial():
 def test_the_test_of_the_law_can_fail():
     probs, support, k, seed = next(random_supports(1))
     counts, _ = counts_on(support, probs, k, DRAWS, seed)
-    wrong = np.append(probs[support], 1.0 - probs[support].sum()) + [0.003, 0.0, 0.0, -0.003]
+    wrong = np.append(probs[support], 1.0 - probs[support].sum()) + np.array([0.003, 0.0, 0.0, -0.003])
     assert multinomial_p_value(np.column_stack([counts, k - counts.sum(axis=1)]), wrong, k) < LEVEL
 
 

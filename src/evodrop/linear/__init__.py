@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from evodrop.linear.estimators import DropoutSGDClassifier
+from evodrop.linear.marginal import DropoutLogisticRegression
+from evodrop.linear.svmlight import iter_svmlight
 
-__all__ = ["DropoutSGDClassifier"]
+__all__ = ["DropoutLogisticRegression", "DropoutSGDClassifier", "iter_svmlight"]

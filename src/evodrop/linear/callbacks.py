@@ -8,8 +8,11 @@ from typing import Any
 
 try:
     from sklearn.callback import CallbackSupportMixin
-except ImportError:  # an older scikit-learn
-    CallbackSupportMixin = object
+except ImportError:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """An older scikit-learn has no callbacks."""
+
 
 __all__ = ["CallbackSupportMixin", "Watch", "progress_bar"]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from evodrop.linear.callbacks import progress_bar
@@ -46,6 +47,7 @@ class Descent:
 
     def run(
         self,
+        X: sparse.csr_array,
         examples: Examples,
         rows: Rows,
         class_weights: Floats,
@@ -60,10 +62,11 @@ class Descent:
         watch: Callable[[], bool],
         verbose: bool,
     ) -> tuple[History, Plan]:
-        """Epochs until ``patience`` of them brought no gain of ``tol``, or ``watch`` says stop; their record, and the last
-        plan.
+        """Epochs until ``patience`` of them brought no gain of ``tol``, or ``watch`` says stop; their record, and the
+        last plan.
 
         Args:
+            X: the matrix of the examples.
             dropout: arguments of :func:`evodrop.linear.plans.make_plan`.
             radius: r / G of Theorem 1, whose step r / (G B sqrt(n)) then takes the place of eta0.
         """
@@ -78,8 +81,8 @@ class Descent:
                     plan = make_plan(moments=moments, seen=seen, weight_norms=self.model.weight_norms, **dropout)
                 step = settings if radius is None else settings._replace(eta0=_bound_step(radius, plan, settings, rows))
                 history["loss"].append(self._epoch(examples, rows.training, plan, step, class_weights, shuffle))
-                history["train_error"].append(1.0 - self._accuracy(examples, rows.training))
-                history["validation_score"].append(self._accuracy(examples, rows.validation))
+                history["train_error"].append(1.0 - self._accuracy(X, examples.labels, rows.training))
+                history["validation_score"].append(self._accuracy(X, examples.labels, rows.validation))
                 history["seconds"].append(perf_counter() - start)
                 bar(epoch, f"loss {history['loss'][-1]:.4g}  error {history['train_error'][-1]:.2%}")
                 value = -history["validation_score"][-1] if len(rows.validation) else history["loss"][-1]
@@ -121,13 +124,13 @@ class Descent:
             )
         return total / float(examples.weights[rows].sum())
 
-    def _accuracy(self, examples: Examples, rows: Array) -> float:
+    def _accuracy(self, X: sparse.csr_array, labels: Array, rows: Array) -> float:
         """The share of clean rows that the model gets right; nan if there is none."""
         if len(rows) == 0:
             return math.nan
-        scores = self.model.scores(examples, rows)
-        labels = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return float((labels == examples.labels[rows]).mean())
+        scores = self.model.scores(X, rows)
+        guesses = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
+        return float((guesses == labels[rows]).mean())
 
 
 def _bound_step(radius: float, plan: Plan, settings: Settings, rows: Rows) -> float:

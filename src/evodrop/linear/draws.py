@@ -167,11 +167,27 @@ def coupled_total(total: int, k: int, rate: float, key: np.uint64) -> int:
     """N ~ Binomial(k, rate / k), equal to ``total`` ~ Poisson(rate) as often as can be."""
     if rate >= k:
         return k
-    log_chance = log_ratio(total, k, rate)
-    if log_chance >= 0.0 or uniform(key, COUPLING) < math.exp(log_chance):
+    chance = uniform(key, COUPLING)
+    # Without logarithms first: log(1 - x) >= -x - x^2 up to x = 1/2, and exp(x) >= 1 + x.
+    n, p = float(total), rate / k
+    if (
+        2.0 * max(n, rate) < k
+        and chance <= 1.0 - n * (n - 1.0) / (2.0 * k) - n * n * n / (3.0 * k * k) + n * p - (k - n) * p * p
+    ):
         return total
-    # The ratio binomial / poisson is largest at the peak, and above 1 on an interval around it. The common factor of
-    # all poisson probabilities does not matter: it is 1 at the peak.
+    log_chance = log_ratio(total, k, rate)
+    if log_chance >= 0.0 or chance < math.exp(log_chance):
+        return total
+    return total_of_excess(k, rate, uniform(key, COUPLING + U(1)))
+
+
+@compiled
+def total_of_excess(k: int, rate: float, chance: float) -> int:
+    """A number from the law in proportion to max(0, binomial - poisson).
+
+    The ratio binomial / poisson is largest at the peak, and above 1 on an interval around it. The common factor of
+    all poisson probabilities does not matter: it is 1 at the peak.
+    """
     peak = min(k, int(rate) + 1)
     highest = math.exp(log_ratio(peak, k, rate))
     weight, left = 0.0, np.inf
@@ -196,7 +212,7 @@ def coupled_total(total: int, k: int, rate: float, key: np.uint64) -> int:
             left -= (ratio - 1.0) * poisson
             if left < 0.0:
                 return n
-        left = uniform(key, COUPLING + U(1)) * weight
+        left = chance * weight
     return peak
 
 
@@ -223,40 +239,47 @@ def exchange(counts: Array, rates: Floats, total: int, wanted: int, key: np.uint
 def draw_row(
     indices: Array,
     data: Array,
+    start: int,
+    stop: int,
     features: Array,
     mask: int,
     entries: Array,
     k: int,
     key: np.uint64,
     words: Array,
+    units: Array,
     counts: Array,
-    rates: Floats,
     values: Floats,
 ) -> None:
-    """values = a row times its noise m_i / (k p_i). Feature i has the record i & mask: its own, or one for all."""
-    size = len(indices)
+    """values = the row from start to stop times its noise m_i / (k p_i). ``units`` are ``words`` as 16-bit numbers.
+
+    Feature i has the record i & mask: its own, or one for all.
+    """
+    size = stop - start
     for t in range((size + 3) >> 2):
         words[t] = hashed(key + U(t) * GOLDEN)
-    units = words.view(np.uint16)
     rate, total = 0.0, 0
     for j in range(size):
-        feature = features[U(indices[j] & mask)]
-        bits, unit = feature.table & 15, np.int64(units[j])
+        feature = features[U(indices[U(start + j)] & mask)]
+        bits = feature.table & 15
         last = (1 << bits) - 1
-        bucket = unit >> (UNIT_BITS - bits)
-        low = unit & ((UNITS >> bits) - 1)
+        place = np.int64(units[j]) << bits
+        bucket, low = place >> UNIT_BITS, place & (UNITS - 1)
         entry = np.int64(entries[U((feature.table >> 4) + bucket)])
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
-        count = other ^ ((bucket ^ other) & ((low - (entry >> bits)) >> 63))
+        count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
             count = count_of_remainder(feature.rate, bits, uniform(key, REMAINDER + U(j)))
         counts[j] = count
-        rates[j] = feature.rate
+        values[j] = data[U(start + j)] * (count / feature.rate)
         rate += feature.rate
         total += count
     wanted = coupled_total(total, k, rate, key)
     if wanted != total:
-        exchange(counts, rates[:size], total, wanted, key)
-    for j in range(size):
-        values[j] = data[j] * (counts[j] / rates[j])
+        rates = np.empty(size)
+        for j in range(size):
+            rates[j] = features[U(indices[U(start + j)] & mask)].rate
+        exchange(counts, rates, total, wanted, key)
+        for j in range(size):
+            values[j] = data[U(start + j)] * (counts[j] / rates[j])

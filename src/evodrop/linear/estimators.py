@@ -276,6 +276,7 @@ class DropoutSGDClassifier(LinearClassifier):
         rows = self._split(labels, weight)
         watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
         self.history_, plan = self._descent.run(
+            X,
             make_examples(X, labels, weight),
             rows,
             self._class_weights(y[rows.training]),

@@ -78,66 +78,82 @@ class Settings(NamedTuple):
     average_from: float  # the step from which iterates are averaged
 
 
+# A row is passed as an array with its start and stop: a slice of an array counts its references, twice a row, and that
+# takes as long as ten non-zeros.
+
+
 @compiled
 def keep_some(
-    indices: Array, data: Array, features: Array, mask: int, key: np.uint64, words: Array, values: Floats
+    indices: Array,
+    data: Array,
+    start: int,
+    stop: int,
+    features: Array,
+    mask: int,
+    key: np.uint64,
+    words: Array,
+    values: Floats,
 ) -> None:
     """values = a row times Bernoulli noise: the value over the keep probability, or 0."""
-    for j in range(len(indices)):
+    for j in range(stop - start):
         words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
-    for j in range(len(indices)):
-        keep = features[U(indices[j] & mask)].rate
-        values[j] = data[j] / keep * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
+    for j in range(stop - start):
+        keep = features[U(indices[U(start + j)] & mask)].rate
+        kept = np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
+        values[j] = data[U(start + j)] / keep * kept
 
 
 @compiled
-def add_scores(weights: Floats, indices: Array, values: Array, scores: Floats) -> None:
-    """scores = v . x for each problem."""
-    scores[:] = 0.0
+def add_scores(
+    weights: Floats, indices: Array, start: int, stop: int, values: Array, first: int, scores: Floats
+) -> None:
+    """scores = v . x for each problem, where the values of x begin at ``first``."""
     if len(scores) == 1:
-        for j in range(len(indices)):
-            scores[0] += weights[U(indices[j]), 0] * values[j]
+        total = 0.0  # a number, since an array might be anywhere, and the loop would wait for its memory
+        for j in range(stop - start):
+            total += weights[U(indices[U(start + j)]), 0] * values[U(first + j)]
+        scores[0] = total
         return
-    for j in range(len(indices)):
-        if values[j] != 0.0:
-            row = weights[U(indices[j])]
+    scores[:] = 0.0
+    for j in range(stop - start):
+        value, i = values[U(first + j)], U(indices[U(start + j)])
+        if value != 0.0:
             for c in range(len(scores)):
-                scores[c] += row[c] * values[j]
+                scores[c] += weights[i, c] * value
 
 
 @compiled
-def move(weights: Floats, indices: Array, values: Array, steps: Floats, clock: float) -> None:
+def move(
+    weights: Floats, indices: Array, start: int, stop: int, values: Array, first: int, steps: Floats, clock: float
+) -> None:
     """v += steps x, and lag += clock steps x."""
     classes = len(steps)
-    if classes == 1 and clock > 0.0:
-        step, lag = steps[0], clock * steps[0]
-        for j in range(len(indices)):
-            row = weights[U(indices[j])]
-            row[0] += step * values[j]
-            row[1] += lag * values[j]
-    elif classes == 1:
-        for j in range(len(indices)):
-            weights[U(indices[j]), 0] += steps[0] * values[j]
-    else:
-        for j in range(len(indices)):
-            if values[j] != 0.0:
-                row = weights[U(indices[j])]
+    if classes == 1:
+        step = steps[0]
+        for j in range(stop - start):
+            change, i = step * values[U(first + j)], U(indices[U(start + j)])
+            weights[i, 0] += change
+            if clock > 0.0:
+                weights[i, 1] += clock * change
+        return
+    for j in range(stop - start):
+        value, i = values[U(first + j)], U(indices[U(start + j)])
+        if value != 0.0:
+            for c in range(classes):
+                weights[i, c] += steps[c] * value
+            if clock > 0.0:
                 for c in range(classes):
-                    row[c] += steps[c] * values[j]
-                if clock > 0.0:
-                    for c in range(classes):
-                        row[classes + c] += clock * steps[c] * values[j]
+                    weights[i, classes + c] += clock * (steps[c] * value)
 
 
 @compiled
 def decay(weights: Floats, classes: int, clock: float, factor: float) -> None:
     """v *= factor; the lag takes the sum of the iterates so far, so that the clock can begin anew."""
-    for row in weights:
-        if len(row) > classes:
-            for c in range(classes):
-                row[classes + c] -= clock * row[c]
+    for i in range(len(weights)):
         for c in range(classes):
-            row[c] *= factor
+            if clock > 0.0:
+                weights[i, classes + c] -= clock * weights[i, c]
+            weights[i, c] *= factor
 
 
 @compiled
@@ -161,23 +177,35 @@ def run_epoch(
     """
     classes = intercepts.shape[1]
     words, counts = np.empty(examples.longest + 4, np.uint64), np.empty(examples.longest, np.int32)
-    rates, values = np.empty(examples.longest), np.empty(examples.longest)
+    values = np.empty(examples.longest)
     scores, steps = np.empty(classes), np.empty(classes)
     scale, clock, averaged, step = state[SCALE], state[CLOCK], state[AVERAGED], state[STEP]
+    indices, data, units = examples.indices, examples.data, words.view(np.uint16)
     for row in order:
         start, stop = examples.indptr[row], examples.indptr[row + 1]
-        indices, data = examples.indices[start:stop], examples.data[start:stop]
         key = hashed(seed + U(step) * ROW_STEP)
         if noise.scheme == MULTINOMIAL:
             draw_row(
-                indices, data, noise.features, noise.mask, noise.entries, noise.k, key, words, counts, rates, values
+                indices,
+                data,
+                start,
+                stop,
+                noise.features,
+                noise.mask,
+                noise.entries,
+                noise.k,
+                key,
+                words,
+                units,
+                counts,
+                values,
             )
         elif noise.scheme == BERNOULLI:
-            keep_some(indices, data, noise.features, noise.mask, key, words, values)
+            keep_some(indices, data, start, stop, noise.features, noise.mask, key, words, values)
         if noise.scheme == CLEAN:
-            add_scores(weights, indices, data, scores)
+            add_scores(weights, indices, start, stop, data, start, scores)
         else:
-            add_scores(weights, indices, values, scores)
+            add_scores(weights, indices, start, stop, values, 0, scores)
         eta = settings.eta0
         if settings.power != 0.0:
             eta /= step**settings.power
@@ -197,9 +225,9 @@ def run_epoch(
             clock = 0.0
         scale = new_scale
         if noise.scheme == CLEAN:
-            move(weights, indices, data, steps, clock)
+            move(weights, indices, start, stop, data, start, steps, clock)
         else:
-            move(weights, indices, values, steps, clock)
+            move(weights, indices, start, stop, values, 0, steps, clock)
         if step >= settings.average_from:
             clock += scale
             averaged += 1.0
@@ -211,28 +239,28 @@ def run_epoch(
 
 @compiled
 def score_rows(
-    examples: Examples, rows: Array, weights: Floats, now: float, lag: float, shifts: Floats, scores: Floats
+    indptr: Array,
+    indices: Array,
+    data: Array,
+    rows: Array,
+    weights: Floats,
+    now: float,
+    lag: float,
+    shifts: Floats,
+    scores: Floats,
 ) -> None:
-    """scores = shifts + x . (now v + lag lag) of clean rows, without making such a vector."""
+    """scores = shifts + x . (now v + lag lag) of clean rows, without making such a vector of d features."""
     classes = len(shifts)
     for r in range(len(rows)):
         for c in range(classes):
             scores[r, c] = shifts[c]
-        start, stop = examples.indptr[rows[r]], examples.indptr[rows[r] + 1]
-        if classes == 1 and lag != 0.0:
-            total = 0.0
-            for j in range(start, stop):
-                cells = weights[U(examples.indices[j])]
-                total += examples.data[j] * (now * cells[0] + lag * cells[1])
-            scores[r, 0] += total
-            continue
-        for j in range(start, stop):
-            cells = weights[U(examples.indices[j])]
+        for j in range(indptr[rows[r]], indptr[rows[r] + 1]):
+            i, x = U(indices[U(j)]), data[U(j)]
             for c in range(classes):
-                scores[r, c] += examples.data[j] * (now * cells[c])
+                scores[r, c] += x * now * weights[i, c]
             if lag != 0.0:
                 for c in range(classes):
-                    scores[r, c] += examples.data[j] * (lag * cells[classes + c])
+                    scores[r, c] += x * lag * weights[i, classes + c]
 
 
 @compiled

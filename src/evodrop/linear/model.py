@@ -61,7 +61,9 @@ class Model:
 
     def __init__(self, d: int, problems: int, averages: bool, jobs: int) -> None:
         self.problems = problems
-        edges = np.linspace(0, problems, min(jobs, problems) + 1).astype(int)
+        # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
+        # errors would then depend on the number of jobs.
+        edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int)
         self.blocks = [
             Block(
                 int(first),
@@ -99,29 +101,23 @@ class Model:
         self._for_each_block(run_block)
         return float(losses.sum())
 
-    def scores(self, examples: Examples, rows: Array) -> Floats:
+    def scores(self, X: sparse.csr_array, rows: Array) -> Floats:
         """(len(rows), C): what the model says of clean rows, by the average if there is one."""
 
         def score_block(block: Block) -> Floats:
-            now, lag = _mixture(block.state)
-            scores = np.empty((len(rows), block.intercepts.shape[1]))
-            score_rows(examples, rows, block.weights, now, lag, _shifts(block), scores)
+            if X.shape[1] <= X.nnz:
+                return np.asarray((X @ _mixed(block))[rows] + _shifts(block))
+            scores = np.empty((len(rows), block.intercepts.shape[1]))  # more features than non-zeros: touch no others
+            arrays = (X.indptr, X.indices, X.data, rows, block.weights)
+            score_rows(*arrays, *_mixture(block.state), _shifts(block), scores)
             return scores
 
         return np.concatenate(self._for_each_block(score_block), axis=1)
 
     def coefficients(self) -> tuple[Floats, Floats]:
         """(C, d) weights and (C,) intercepts, of the average if there is one."""
-        coefs, intercepts = [], []
-        for block in self.blocks:
-            problems = block.intercepts.shape[1]
-            now, lag = _mixture(block.state)
-            coef = now * block.weights[:, :problems].T
-            if lag != 0.0:
-                coef += lag * block.weights[:, problems:].T
-            coefs.append(coef)
-            intercepts.append(_shifts(block))
-        return np.ascontiguousarray(np.concatenate(coefs)), np.concatenate(intercepts)
+        coef = np.concatenate([_mixed(block).T for block in self.blocks])
+        return np.ascontiguousarray(coef), np.concatenate([_shifts(block) for block in self.blocks])
 
     def weight_norms(self) -> Floats:
         """(d,): the norm of each feature's weights over the problems, of the last iterate."""
@@ -143,6 +139,16 @@ def _mixture(state: Floats) -> tuple[float, float]:
     if state[AVERAGED] > 0:
         return state[CLOCK] / state[AVERAGED], -1.0 / state[AVERAGED]
     return state[SCALE], 0.0
+
+
+def _mixed(block: Block) -> Floats:
+    """(d, problems): the average, or the last iterate."""
+    problems = block.intercepts.shape[1]
+    now, lag = _mixture(block.state)
+    mixed = now * block.weights[:, :problems]
+    if lag != 0.0:
+        mixed += lag * block.weights[:, problems:]
+    return np.asarray(mixed)
 
 
 def _shifts(block: Block) -> Floats:

@@ -62,7 +62,3 @@ def _canonical(X: Any) -> sparse.csr_array:
         X = X.copy()
         X.eliminate_zeros()
     return X
-
-
-def checked_matrix(estimator: Any, X: Any, *, reset: bool = False) -> Any:
-    return checked_rows(estimator, X)

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from itertools import product
+from math import factorial
+
+import numpy as np
+import pytest
+from scipy import integrate, sparse
+from scipy.special import expit
+
+from evodrop.definitions import bernoulli_noise, multinomial_noise, sampling_probabilities, second_moments
+from evodrop.linear.objectives import (
+    Noise,
+    Problem,
+    bernoulli_variance,
+    gaussian_loss,
+    matched_draws,
+    minimum,
+    multinomial_variance,
+    objective,
+    quadratic_loss,
+    squared,
+)
+
+RNG = np.random.default_rng(5)
+N, D = 30, 7
+X = RNG.normal(size=(N, D)) * (RNG.random((N, D)) < 0.6)
+Y = RNG.choice([-1.0, 1.0], size=N)
+WEIGHTS = RNG.random(N) / N
+PROBS = sampling_probabilities(second_moments(X))
+NOISES = {
+    "multinomial": (multinomial_variance(PROBS, 3), quadratic_loss),
+    "bernoulli": (bernoulli_variance(D, 0.4), quadratic_loss),
+    "gaussian": (bernoulli_variance(D, 0.4), gaussian_loss),
+}
+
+
+def problem_of(noise, loss, alpha=0.0, fit_intercept=True, X=X, labels=Y, weights=WEIGHTS):
+    X = sparse.csr_array(X)
+    return Problem(X, squared(X), labels, weights, noise, loss, alpha, fit_intercept)
+
+
+def logistic(margin):
+    return np.logaddexp(0.0, -margin)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("name", NOISES)
+def test_the_gradient_is_that_of_the_value(name, fit_intercept, alpha):
+    problem = problem_of(*NOISES[name], alpha, fit_intercept)
+    params = RNG.normal(size=D + 1)
+    gradient = objective(params, problem)[1]
+    step = 1e-3 * np.eye(D + 1)
+    slopes = np.zeros(D + 1)
+    for factor, weight in [(1, 3 / 4), (2, -3 / 20), (3, 1 / 60)]:  # central differences of the sixth order
+        for i in range(D + 1):
+            ahead, behind = (objective(params + sign * factor * step[i], problem)[0] for sign in (1, -1))
+            slopes[i] += weight * (ahead - behind) / 1e-3
+    if not fit_intercept:
+        assert gradient[-1] == 0
+        gradient, slopes = gradient[:-1], slopes[:-1]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["multinomial", "bernoulli"])
+def test_the_quadratic_value_is_eq_4_with_the_covariance_of_eq_5(name):
+    w, b, k = RNG.normal(size=D), 0.7, 3
+    value = 0.0
+    for x, y, c in zip(X, Y, WEIGHTS, strict=True):
+        covariance = np.diag(x**2 / PROBS) / k - np.outer(x, x) / k
+        if name == "bernoulli":
+            covariance = np.diag(x**2 * 0.4 / 0.6)
+        s = expit(w @ x + b)
+        value += c * (logistic(y * (w @ x + b)) + 0.5 * s * (1 - s) * w @ covariance @ w)
+    value += 0.5 * 0.2 * w @ w
+    assert objective(np.append(w, b), problem_of(*NOISES[name], alpha=0.2))[0] == pytest.approx(value, rel=1e-13)
+
+
+@pytest.mark.parametrize("name", ["multinomial", "bernoulli"])
+def test_the_variance_is_that_of_the_noise(name):
+    """Monte Carlo; the standard error of a variance comes from the fourth moment."""
+    x, w, size = X[0] + 0.1, RNG.normal(size=D), 200_000
+    draw = {"multinomial": lambda: multinomial_noise(PROBS, 3, size, np.random.default_rng(1))}
+    draw["bernoulli"] = lambda: bernoulli_noise(np.full(D, 0.6), size, np.random.default_rng(1))
+    deviations = (draw[name]() - 1.0) @ (w * x)
+    spread, shared = NOISES[name][0]
+    expected = spread @ (x * w) ** 2 - shared * (x @ w) ** 2
+    error = (deviations**2).std() / np.sqrt(size)
+    assert abs((deviations**2).mean() - expected) < 4 * error
+    assert error < 0.01 * expected
+
+
+def exact_loss(x, w, probs, k):
+    """E log(1 + exp(-w.(x * noise))) by the sum over all counts."""
+    total = 0.0
+    for counts in product(range(k + 1), repeat=len(x) - 1):
+        if sum(counts) <= k:
+            m = np.array([*counts, k - sum(counts)])
+            chance = factorial(k) / np.prod([float(factorial(i)) for i in m]) * np.prod(probs**m)
+            total += chance * logistic(w @ (x * m / (k * probs)))
+    return total
+
+
+@pytest.mark.parametrize("loss", [quadratic_loss, gaussian_loss])
+def test_the_error_of_the_approximation_is_of_the_order_of_1_over_k_squared(loss):
+    """The third and the fourth central moment of the score are both O(1 / k^2)."""
+    x, w, probs = np.array([1.0, -0.5, 2.0]), np.array([0.8, 1.0, -0.3]), np.array([0.3, 0.2, 0.5])
+    errors = {}
+    for k in (20, 40, 80):
+        noise = multinomial_variance(probs, k)
+        problem = problem_of(noise, loss, X=x[None], labels=np.ones(1), weights=np.ones(1))
+        exact = exact_loss(x, w, probs, k)
+        errors[k] = objective(np.append(w, 0.0), problem)[0] - exact
+    assert abs(errors[80]) < 0.05 * (exact - logistic(w @ x))  # against what the noise adds to the loss
+    assert errors[20] / errors[40] == pytest.approx(4, rel=0.1)
+    assert errors[40] / errors[80] == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "gaussian"])
+def test_the_value_is_the_mean_loss_under_bernoulli_noise(name):
+    """Monte Carlo, at weights so small that the approximation is far better than the standard error."""
+    w, size = RNG.normal(size=D) * 0.1, 200_000
+    rng = np.random.default_rng(2)
+    loss = sum(
+        c * logistic(y * (bernoulli_noise(np.full(D, 0.6), size, rng) @ (x * w)))
+        for x, y, c in zip(X, Y, WEIGHTS, strict=True)
+    )
+    value = objective(np.append(w, 0.0), problem_of(*NOISES[name]))[0]
+    assert abs(loss.mean() - value) < 4 * loss.std() / np.sqrt(size)
+    plain = objective(np.append(w, 0.0), problem_of(Noise(np.zeros(D), 0.0), quadratic_loss))[0]
+    assert value - plain > 20 * loss.std() / np.sqrt(size)  # so that the noise is seen at all
+
+
+@pytest.mark.parametrize("variance", [0.0, 1e-8, 0.01, 1.0, 10.0, 100.0, 1e4])
+def test_the_gaussian_loss_is_the_integral(variance):
+    margins = np.array([-50.0, -7.0, -1.0, 0.0, 0.3, 2.0, 9.0, 60.0])
+    value, slope, bend = gaussian_loss(margins, np.full(8, variance))
+    if variance == 0:
+        np.testing.assert_allclose(value, logistic(margins), atol=2e-11)
+        np.testing.assert_allclose(slope, -expit(-margins), atol=2e-11)
+        np.testing.assert_allclose(bend, expit(margins) * expit(-margins) / 2, atol=2e-11)
+        return
+    sigma = np.sqrt(variance)
+    for i, m in enumerate(margins):
+
+        def mean(f, m=m):
+            kink = [-m / sigma] if abs(m / sigma) < 12 else None
+            density = lambda t: f(m + sigma * t) * np.exp(-t * t / 2) / np.sqrt(2 * np.pi)  # noqa: E731
+            return integrate.quad(density, -12, 12, points=kink, epsabs=1e-12, epsrel=1e-12, limit=500)[0]
+
+        assert value[i] == pytest.approx(mean(logistic), rel=1e-11, abs=2e-11)
+        assert slope[i] == pytest.approx(mean(lambda z: -expit(-z)), rel=1e-11, abs=2e-11)
+        assert bend[i] == pytest.approx(mean(lambda z: expit(z) * expit(-z) / 2), rel=1e-11, abs=2e-11)
+
+
+def test_the_gaussian_objective_is_convex():
+    problem = problem_of(*NOISES["gaussian"])
+    for _ in range(200):
+        a, b = RNG.normal(size=(2, D + 1)) * 3
+        (low, _), (high, _), (middle, _) = (objective(w, problem) for w in (a, b, (a + b) / 2))
+        assert middle <= (low + high) / 2
+
+
+def test_matched_draws():
+    moments = np.array([4.0, 1.0, 1.0, 0.0])
+    probs = sampling_probabilities(moments)
+    assert matched_draws("draws", probs, moments, 0.5) == 2
+    assert matched_draws("draws", probs, moments, 0.0) == 4
+    # 1.5 of the three units that can be drawn; two draws keep 2 - (1/4 + 1/16 + 1/16) = 1.625 on average, one keeps 1
+    assert matched_draws("distinct", probs, moments, 0.5) == 2
+    assert matched_draws("noise", probs, moments, 0.5) == 2  # (16 / 6 - 1) = 1.67, rounded
+    assert matched_draws("noise", probs, moments, 0.0) is None
+    assert matched_draws("distinct", probs, moments, 0.0) is None
+
+
+def test_infinitely_many_draws_are_no_noise():
+    spread, shared = multinomial_variance(PROBS, np.inf)
+    assert not spread.any()
+    assert shared == 0
+
+
+def test_the_minimum_has_no_slope_and_can_be_stopped():
+    problem = problem_of(*NOISES["gaussian"])
+    found = minimum(problem, np.zeros(D + 1), 1e-7, 1000)
+    assert found.success
+    assert abs(objective(found.x, problem)[1]).max() < 1e-7
+
+    def stop(x):
+        raise StopIteration
+
+    assert minimum(problem, np.zeros(D + 1), 1e-7, 1000, stop).nit == 1
