@@ -12,29 +12,28 @@ from scipy.stats import binom, chisquare, multinomial, poisson
 
 from evodrop.kernels import hashed
 from evodrop.linear import draws
-from evodrop.linear.draws import FEATURE, LARGEST_RATE, UNITS, build_tables, draw_row
+from evodrop.linear.draws import Noise, draw_row
+from evodrop.linear.kernels import MULTINOMIAL
+from evodrop.linear.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder
 
 U = np.uint64
 RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 17.3, 42.5, 96.9, 150.0, 211.35]
 
 
 @numba.njit
-def draw_rows(indices, features, entries, k, size, seed):
+def draw_rows(indices, noise, size, seed):
     counts = np.empty((size, len(indices)), np.int32)
-    noise = np.empty((size, len(indices)))
+    values = np.empty((size, len(indices)))
     words, data = np.empty(len(indices) + 4, np.uint64), np.ones(len(indices))
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
-        draw_row(
-            indices, data, 0, len(indices), features, -1, entries, k, key, words, words.view(np.uint16), counts[r], noise[r]
-        )
-    return counts, noise
+        draw_row(indices, data, 0, len(indices), noise, key, words, words.view(np.uint16), counts[r], values[r])
+    return counts, values
 
 
 def counts_on(support, probs, k, size, seed):
-    features = np.zeros(len(probs), FEATURE)
-    entries = build_tables(k * probs, np.asarray(support), features)
-    return draw_rows(np.asarray(support), features, entries, k, size, seed)
+    where, pool = build_tables(np.maximum(k * probs, 1e-300), np.asarray(support))
+    return draw_rows(np.asarray(support), Noise(MULTINOMIAL, k, -1, where, pool, pool.view(np.uint16)), size, seed)
 
 
 def random_supports(number):
@@ -94,11 +93,11 @@ def test_mean_and_covariance_of_many_draws(d, k):
 
 def table_units(rate):
     """Units of mass that the table of a rate gives each count, the last of them the remainder."""
-    features = np.zeros(1, FEATURE)
-    entries = build_tables(np.array([rate]), np.array([0]), features)
-    bits = int(features["table"][0] & 15)
+    where, pool = build_tables(np.array([rate]), np.array([0]))
+    bits = int(where[0] & 15)
     share, units = UNITS >> bits, np.zeros(1 << bits, int)
-    for bucket, entry in enumerate(entries[: 1 << bits].astype(int)):
+    assert pool[0] == rate
+    for bucket, entry in enumerate(pool[1:].view(np.uint16)[: 1 << bits].astype(int)):
         threshold, other = entry >> bits, entry & ((1 << bits) - 1)
         units[bucket] += threshold
         units[other] += share - threshold
@@ -120,11 +119,11 @@ def test_table_and_remainder_make_the_poisson_law_to_the_last_digits(rate):
 def largest_chance(rate, bits, count):
     """Up to which chance is the count of the remainder no larger than this?"""
     below, above = 0.0, 1.0
-    if draws.count_of_remainder(rate, bits, np.nextafter(1.0, 0.0)) <= count:
+    if count_of_remainder(rate, bits, np.nextafter(1.0, 0.0)) <= count:
         return 1.0
     for _ in range(60):
         middle = (below + above) / 2
-        below, above = (middle, above) if draws.count_of_remainder(rate, bits, middle) <= count else (below, middle)
+        below, above = (middle, above) if count_of_remainder(rate, bits, middle) <= count else (below, middle)
     return below
 
 
@@ -139,7 +138,7 @@ def test_tables_leave_little_to_the_remainder():
 @pytest.mark.parametrize("rate", [212.0, 1000.0, 54321.5])
 def test_a_rate_beyond_all_tables_is_inverted_from_its_peak(rate):
     chances = (np.arange(200_000) + 0.5) / 200_000  # every chance once: the shares are the law, up to the grid
-    counts = np.array([draws.count_of_remainder(rate, 0, chance) for chance in chances])
+    counts = np.array([count_of_remainder(rate, 0, chance) for chance in chances])
     values, seen = np.unique(counts, return_counts=True)
     np.testing.assert_allclose(seen / len(chances), poisson.pmf(values, rate), atol=3 / len(chances))
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from evodrop.linear.callbacks import CallbackSupportMixin
 from evodrop.linear.validation import checked_rows
 
-__all__ = ["LinearClassifier", "logistic_probabilities", "normalized"]
+__all__ = ["LinearClassifier", "probabilities"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -53,13 +52,10 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         return tags
 
 
-def logistic_probabilities(scores: Floats) -> Floats:
-    """(n, C) probabilities: the logistic function of the scores; of several classes, each over the sum of all."""
-    chances = expit(scores)
-    return normalized(chances) if scores.ndim == 2 else np.column_stack([1.0 - chances, chances])
-
-
-def normalized(chances: Floats) -> Floats:
-    """Rows over their sums; a row of zeros becomes even."""
+def probabilities(chances: Floats) -> Floats:
+    """(n, C) probabilities from the chance of the positive class, (n,), or of each class against the rest, (n, C): over
+    their sum, and even where all are 0."""
+    if chances.ndim == 1:
+        return np.column_stack([1.0 - chances, chances])
     sums = chances.sum(axis=1, keepdims=True)
     return np.asarray(np.where(sums > 0, chances, 1.0) / np.where(sums > 0, sums, chances.shape[1]))

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,17 @@ from evodrop.linear.callbacks import progress_bar
 from evodrop.linear.kernels import Examples, Settings, add_squares
 from evodrop.linear.model import Model
 from evodrop.linear.plans import Plan, make_plan
+from evodrop.linear.problems import Rows
 
-__all__ = ["Descent", "History", "Rows"]
+__all__ = ["Descent", "DivergedError", "History"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 History = dict[str, list[float]]
 
 
-class Rows(NamedTuple):
-    """Which examples are learned from, and which only tell when to stop."""
-
-    training: Array
-    validation: Array
+class DivergedError(ValueError):
+    """The weights left the range of floating-point numbers."""
 
 
 class Descent:
@@ -44,6 +42,7 @@ class Descent:
     def __init__(self, model: Model, d: int, seed: int) -> None:
         self.model, self.seed = model, seed
         self.squares, self.total_weight = np.zeros(d), 0.0
+        self.history: History = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
     def run(
         self,
@@ -61,16 +60,16 @@ class Descent:
         patience: int,
         watch: Callable[[], bool],
         verbose: bool,
-    ) -> tuple[History, Plan]:
-        """Epochs until ``patience`` of them brought no gain of ``tol``, or ``watch`` says stop; their record, and the
-        last plan.
+    ) -> tuple[int, Plan]:
+        """Epochs until ``patience`` of them brought no gain of ``tol``, or ``watch`` says stop; how many they were, and
+        the last plan.
 
         Args:
             X: the matrix of the examples.
             dropout: arguments of :func:`evodrop.linear.plans.make_plan`.
             radius: r / G of Theorem 1, whose step r / (G B sqrt(n)) then takes the place of eta0.
         """
-        history: History = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
+        history = self.history
         moments, seen = self._second_moments(examples, rows.training)
         plan: Plan | None = None
         best, idle = math.inf, 0
@@ -89,7 +88,7 @@ class Descent:
                 idle = idle + 1 if tol is not None and value > best - tol else 0
                 best = min(best, value)
                 if watch() or idle >= patience:
-                    return history, plan
+                    return epoch, plan
         if tol is not None:
             warnings.warn(
                 f"no convergence in max_iter={epochs} epochs; increase max_iter or tol",
@@ -97,7 +96,7 @@ class Descent:
                 stacklevel=5,
             )
         assert plan is not None  # there is at least one epoch
-        return history, plan
+        return epochs, plan
 
     def _second_moments(self, examples: Examples, rows: Array) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """E[x_i^2] of all examples so far, these included, and which features these have."""
@@ -118,7 +117,7 @@ class Descent:
             rows = np.random.default_rng((self.seed, self.model.step)).permutation(rows)
         total = self.model.run(examples, rows, plan.noise, settings, self.seed, class_weights)
         if not math.isfinite(total):
-            raise ValueError(
+            raise DivergedError(
                 f"the loss is {total} after step {self.model.step - 1}: the weights overflowed; "
                 f"choose eta0 smaller than {settings.eta0:g}, or divide X by its largest value"
             )

@@ -9,41 +9,25 @@ Of m ~ Mult(p; k) a row needs only the counts on its support S. With the rates k
    proportion to max(0, binomial - poisson). They differ with probability p_S at most, so for sparse rows hardly ever.
 3. If N > M, N - M draws from p on S are added; if N < M, M - N draws are taken away at random. Given N, the counts are
    then Mult(N; p on S), which makes them the counts of m on S, exactly.
-
-**Poisson counts** cost 16 random bits each: 2^16 units of mass are shared out by an alias table, floor(2^16 pmf(c)) of
-them to the count c. What rounding cut off, and the tail that the table has no room for, are units of their own; who
-draws one of those gets a count from exactly that remainder, computed from the pmf in double precision.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from evodrop import stream
 from evodrop.jit import compiled
-from evodrop.kernels import balance, hashed
+from evodrop.kernels import hashed
+from evodrop.linear.poisson import UNIT_BITS, UNITS, count_of_remainder, stirling
 
-__all__ = ["FEATURE", "build_tables", "draw_row"]
+__all__ = ["Noise", "draw_row", "keep_some"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-
-UNIT_BITS = 16
-UNITS = 1 << UNIT_BITS
-# A feature's rate k p_i; and where its table begins, times 16, plus the bits of the table's size. An entry of the table
-# has 16 - bits bits of threshold, then the other count.
-FEATURE = np.dtype([("rate", np.float64), ("table", np.int64)])
-# A table of 2^bits entries serves rates up to LARGEST_RATE[bits]: then it has no room for a tail of 2^-9 at most.
-# Tables have 4 to 256 entries; a larger rate has none.
-LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91, 211.35])
-MOST_BITS = len(LARGEST_RATE) - 1
-# log n! by Stirling's formula lacks this; the series serves n from 16 on.
-HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
 
 U = np.uint64
 GOLDEN = U(stream.GOLDEN)
@@ -51,102 +35,21 @@ GOLDEN = U(stream.GOLDEN)
 REMAINDER, COUPLING, EXCHANGE = U(1 << 40), U(1 << 41), U(1 << 42)
 
 
+class Noise(NamedTuple):
+    """What corrupts a row. The mask is -1, or 0 if all features are alike and have one entry."""
+
+    scheme: int
+    k: int
+    mask: int
+    where: Array  # as of poisson.build_tables
+    pool: Floats  # likewise; for Bernoulli noise the keep probabilities
+    tables: Array  # the pool as 16-bit numbers
+
+
 @compiled
 def uniform(key: np.uint64, word: np.uint64) -> float:
     """A number in [0, 1) with 53 random bits."""
     return np.float64(hashed(key + word * GOLDEN) >> U(11)) * 2.0**-53
-
-
-@compiled
-def bits_for(rate: float) -> int:
-    """The bits of a rate's table, or 0 if there is none."""
-    for bits in range(2, MOST_BITS + 1):
-        if rate <= LARGEST_RATE[bits]:
-            return bits
-    return 0
-
-
-@compiled
-def build_tables(rates: Floats, present: Array, features: Array) -> Array:
-    """Fill in the features that are present; gives the entries of their tables."""
-    size = 0
-    for i in present:
-        bits = bits_for(rates[i])
-        features[i].rate = rates[i]
-        features[i].table = (size << 4) | bits
-        size += 1 << bits
-    entries = np.zeros(size, np.uint16)
-    masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
-    for i in present:
-        first, bits = features[i].table >> 4, features[i].table & 15
-        if bits > 0:
-            share_out(rates[i], bits, masses)
-            balance(masses, table, bits, UNIT_BITS)
-            for bucket in range(1 << bits):
-                entries[first + bucket] = table[bucket]
-    return entries
-
-
-@compiled
-def share_out(rate: float, bits: int, masses: Array) -> None:
-    """floor(2^16 pmf(c)) units for every count c but the last, and what is left for the last: the remainder."""
-    last = (1 << bits) - 1
-    pmf = math.exp(-rate) * UNITS
-    masses[last] = UNITS
-    for count in range(last):
-        masses[count] = int(pmf)
-        masses[last] -= masses[count]
-        pmf *= rate / (count + 1)
-
-
-@compiled
-def count_of_remainder(rate: float, bits: int, chance: float) -> int:
-    """A count from what the table leaves; without a table, from the whole law."""
-    if bits == 0:
-        return int(count_from_peak(rate, chance))
-    last = (1 << bits) - 1
-    first = math.exp(-rate) * UNITS
-    left, pmf = float(UNITS), first
-    for count in range(last):
-        left -= math.floor(pmf)
-        pmf *= rate / (count + 1)
-    left *= chance
-    count, pmf = 0, first
-    while True:
-        left -= pmf - (math.floor(pmf) if count < last else 0.0)
-        if left < 0.0 or (count > last and pmf < 1e-17):  # only rounding errors are left
-            return count
-        count += 1
-        pmf *= rate / count
-
-
-@compiled
-def count_from_peak(rate: float, chance: float) -> int:
-    """Inversion of a large rate's law with the likely counts first, in some sqrt(rate) steps."""
-    up = down = int(rate)
-    log_peak = up * math.log(rate / up) - (rate - up) - 0.5 * math.log(2.0 * math.pi * up) - stirling(up)
-    above = below = math.exp(log_peak)
-    chance -= above
-    while chance >= 0.0 and above + below > 1e-18:
-        up += 1
-        above *= rate / up
-        chance -= above
-        if chance < 0.0:
-            return up
-        below *= down / rate
-        down -= 1
-        chance -= below
-        if chance < 0.0:
-            return down
-    return int(rate)
-
-
-@compiled
-def stirling(n: float) -> float:
-    if n < 16:
-        return float(STIRLING[int(n)])
-    square = n * n
-    return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
 
 
 @compiled
@@ -178,7 +81,7 @@ def coupled_total(total: int, k: int, rate: float, key: np.uint64) -> int:
     log_chance = log_ratio(total, k, rate)
     if log_chance >= 0.0 or chance < math.exp(log_chance):
         return total
-    return total_of_excess(k, rate, uniform(key, COUPLING + U(1)))
+    return int(total_of_excess(k, rate, uniform(key, COUPLING + U(1))))
 
 
 @compiled
@@ -235,51 +138,70 @@ def exchange(counts: Array, rates: Floats, total: int, wanted: int, key: np.uint
             total -= 1
 
 
+# A row is passed as an array with its start and stop: a slice of an array counts its references, twice a row, and that
+# takes as long as ten non-zeros.
+
+
+@compiled
+def keep_some(
+    indices: Array,
+    data: Array,
+    start: int,
+    stop: int,
+    noise: Noise,
+    key: np.uint64,
+    words: Array,
+    values: Floats,
+) -> None:
+    """values = the row from start to stop times Bernoulli noise: its value over the keep probability, or 0."""
+    for j in range(stop - start):
+        words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
+    for j in range(stop - start):
+        chance = noise.pool[U(indices[U(start + j)] & noise.mask)]
+        kept = np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < chance)
+        values[j] = data[U(start + j)] / chance * kept
+
+
 @compiled
 def draw_row(
     indices: Array,
     data: Array,
     start: int,
     stop: int,
-    features: Array,
-    mask: int,
-    entries: Array,
-    k: int,
+    noise: Noise,
     key: np.uint64,
     words: Array,
     units: Array,
     counts: Array,
     values: Floats,
 ) -> None:
-    """values = the row from start to stop times its noise m_i / (k p_i). ``units`` are ``words`` as 16-bit numbers.
-
-    Feature i has the record i & mask: its own, or one for all.
-    """
+    """values = the row from start to stop times its noise m_i / (k p_i). ``units`` are the words as 16-bit numbers."""
     size = stop - start
     for t in range((size + 3) >> 2):
         words[t] = hashed(key + U(t) * GOLDEN)
-    rate, total = 0.0, 0
+    rate, total = 0.0, np.int64(0)
     for j in range(size):
-        feature = features[U(indices[U(start + j)] & mask)]
-        bits = feature.table & 15
+        at = np.int64(noise.where[U(indices[U(start + j)] & noise.mask)])
+        place, bits = at >> 4, at & 15
+        feature_rate = noise.pool[U(place)]
+        target = np.int64(units[j]) << bits
+        bucket, low = target >> UNIT_BITS, target & (UNITS - 1)
+        entry = np.int64(noise.tables[U(4 * (place + 1) + bucket)])
         last = (1 << bits) - 1
-        place = np.int64(units[j]) << bits
-        bucket, low = place >> UNIT_BITS, place & (UNITS - 1)
-        entry = np.int64(entries[U((feature.table >> 4) + bucket)])
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
-            count = count_of_remainder(feature.rate, bits, uniform(key, REMAINDER + U(j)))
+            count = count_of_remainder(feature_rate, bits, uniform(key, REMAINDER + U(j)))
         counts[j] = count
-        values[j] = data[U(start + j)] * (count / feature.rate)
-        rate += feature.rate
+        values[j] = data[U(start + j)] * (count / feature_rate)
+        rate += feature_rate
         total += count
-    wanted = coupled_total(total, k, rate, key)
+    wanted = coupled_total(total, noise.k, rate, key)
     if wanted != total:
         rates = np.empty(size)
         for j in range(size):
-            rates[j] = features[U(indices[U(start + j)] & mask)].rate
+            rates[j] = noise.pool[noise.where[U(indices[U(start + j)] & noise.mask)] >> 4]
         exchange(counts, rates, total, wanted, key)
         for j in range(size):
             values[j] = data[U(start + j)] * (counts[j] / rates[j])

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from joblib import effective_n_jobs
+from scipy.special import expit
 from sklearn.base import _fit_context
-from sklearn.model_selection import StratifiedShuffleSplit
-from sklearn.utils import check_random_state, compute_class_weight
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, logistic_probabilities, normalized
-from evodrop.linear.descent import Descent, Rows
+from evodrop.linear.classifier import LinearClassifier, probabilities
+from evodrop.linear.descent import Descent
 from evodrop.linear.kernels import Settings
-from evodrop.linear.losses import LIPSCHITZ, LOSSES
+from evodrop.linear.losses import LOSSES, steepest_slope
 from evodrop.linear.model import Model, make_examples
-from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
+from evodrop.linear.parameters import SGD_PARAMETERS
+from evodrop.linear.plans import check_options
+from evodrop.linear.problems import number_labels, side_weights, split_rows
 from evodrop.linear.validation import checked_examples
-from evodrop.matching import MATCHES
 
 __all__ = ["DropoutSGDClassifier"]
 
@@ -62,7 +61,7 @@ class DropoutSGDClassifier(LinearClassifier):
         k: number of draws, instead of the rate.
         match: "draws", or the k that fits a fair comparison with standard dropout at the same rate: "distinct" or
             "noise", see :mod:`evodrop.matching`.
-        loss: "log_loss", "hinge", "squared_hinge" or "modified_huber".
+        loss: "hinge", "log_loss", "squared_hinge" or "modified_huber".
         alpha: L2 penalty alpha / 2 ||w||^2.
         learning_rate: "constant": eta0. "invscaling": eta0 / t^power_t. "bound": Theorem 1's radius / (G B sqrt(n))
             with the steepest slope G of the loss, B^2 = E||x * noise||^2 (Proposition 2, plus 1 for an intercept) and
@@ -101,31 +100,7 @@ class DropoutSGDClassifier(LinearClassifier):
         array(['sport', 'art', 'sport', 'art'], dtype='<U5')
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "dropout": [StrOptions(set(DROPOUTS))],
-        "rate": [Interval(Real, 0, 1, closed="left")],
-        "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
-        "match": [StrOptions(set(MATCHES))],
-        "loss": [StrOptions(set(LOSSES))],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "learning_rate": [StrOptions({"constant", "invscaling", "bound"})],
-        "eta0": [Interval(Real, 0, None, closed="neither")],
-        "power_t": [Interval(Real, 0, None, closed="left")],
-        "radius": [Interval(Real, 0, None, closed="neither")],
-        "average": ["boolean", Interval(Integral, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left"), None],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "fit_intercept": ["boolean"],
-        "shuffle": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "warm_start": ["boolean"],
-        "random_state": ["random_state"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-    }
+    _parameter_constraints = SGD_PARAMETERS
 
     def __init__(
         self,
@@ -134,10 +109,10 @@ class DropoutSGDClassifier(LinearClassifier):
         rate: float = 0.5,
         k: int | None = None,
         match: str = "draws",
-        loss: str = "log_loss",
+        loss: str = "hinge",
         alpha: float = 0.0,
         learning_rate: str = "constant",
-        eta0: float = 1.0,
+        eta0: float = 0.3,
         power_t: float = 0.5,
         radius: float = 100.0,
         average: bool | int = True,
@@ -207,18 +182,20 @@ class DropoutSGDClassifier(LinearClassifier):
             sample_weight: (n,) weights, not negative.
         """
         first = not hasattr(self, "_descent")
-        if first and classes is None:
-            raise ValueError(
-                "classes is None, but the first call of partial_fit must be given all classes of all parts"
-            )
+        known = np.unique(classes) if classes is not None else None if first else self.classes_
+        if known is None:
+            raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
         if self.early_stopping or self.class_weight == "balanced":
             option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
             raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
+        number_labels(y, known)  # before anything is changed
         if first:
-            self._begin(np.unique(classes), X.shape[1])
-        elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            self._begin(known, X.shape[1])
+        elif not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
+        elif bool(self.average) != self._descent.model.averages:
+            raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
         self._learn(X, y, weight, 1, None)
         return self
 
@@ -232,10 +209,7 @@ class DropoutSGDClassifier(LinearClassifier):
             X: (n, d) array or sparse matrix.
         """
         scores = self.decision_function(X)
-        if self.loss == "log_loss":
-            return logistic_probabilities(scores)
-        chances = (np.clip(scores, -1.0, 1.0) + 1.0) / 2.0  # Zhang (2004): the huber's link
-        return normalized(chances) if chances.ndim == 2 else np.column_stack([1.0 - chances, chances])
+        return probabilities(expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
@@ -244,24 +218,15 @@ class DropoutSGDClassifier(LinearClassifier):
             return np.asarray(np.log(self.predict_proba(X)))
 
     def _begin(self, classes: Array, d: int) -> None:
-        self._check_combination()
+        check_options(self.dropout, self.k, self.match)
+        if self.learning_rate == "bound":
+            steepest_slope(self.loss)
         if len(classes) < 2:
             raise ValueError(f"y holds one class, {classes[0]!r}, but a classifier needs at least 2 classes")
         self.classes_ = classes
         problems = 1 if len(classes) == 2 else len(classes)
         model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
         self._descent = Descent(model, d, int(check_random_state(self.random_state).randint(2**31 - 1)))
-
-    def _check_combination(self) -> None:
-        if self.k is not None and self.match != "draws":
-            raise ValueError(f"k is {self.k} and match is {self.match!r}, but a match chooses k; give one of them")
-        if self.k is not None and self.dropout in ("none", "standard"):
-            raise ValueError(f"k is {self.k}, but dropout={self.dropout!r} draws nothing; set rate instead")
-        if self.learning_rate == "bound" and math.isinf(LIPSCHITZ[self.loss]):
-            raise ValueError(
-                f"learning_rate='bound' needs a loss of bounded slope, which {self.loss!r} is not; "
-                "use another loss, or learning_rate='constant'"
-            )
 
     def _continue_from(self, classes: Array, coef: Floats, intercept: Floats) -> None:
         if not np.array_equal(classes, self.classes_) or coef.shape[1] != self.n_features_in_:
@@ -272,17 +237,18 @@ class DropoutSGDClassifier(LinearClassifier):
         self._descent.model.start_at(coef, intercept)
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
-        labels = self._labels(y)
-        rows = self._split(labels, weight)
+        labels = number_labels(y, self.classes_)
+        fraction = self.validation_fraction if self.early_stopping else None
+        rows = split_rows(labels, weight, fraction, self._descent.seed)
         watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
-        self.history_, plan = self._descent.run(
+        self.n_iter_, plan = self._descent.run(
             X,
             make_examples(X, labels, weight),
             rows,
-            self._class_weights(y[rows.training]),
+            side_weights(self.class_weight, self.classes_, y[rows.training]),
             self._settings(),
             {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match},
-            radius=self.radius / LIPSCHITZ[self.loss] if self.learning_rate == "bound" else None,
+            radius=self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None,
             shuffle=self.shuffle,
             epochs=epochs,
             tol=tol,
@@ -290,32 +256,10 @@ class DropoutSGDClassifier(LinearClassifier):
             watch=lambda: watch.step("epoch", self._fitted),
             verbose=bool(self.verbose),
         )
-        self.probs_, self.k_, self.n_iter_ = plan.probs, plan.k, len(self.history_["loss"])
+        self.probs_, self.k_, self.history_ = plan.probs, plan.k, self._descent.history
         for name, value in self._fitted().items():
             setattr(self, name, value)
         watch.close()
-
-    def _labels(self, y: Array) -> Array:
-        labels = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
-        unknown = self.classes_[labels] != y
-        if unknown.any():
-            raise ValueError(f"y holds the class {y[unknown][0]!r}, which is not among classes {self.classes_!r}")
-        return labels
-
-    def _split(self, labels: Array, weight: Floats) -> Rows:
-        rows = np.flatnonzero(weight > 0)
-        if not self.early_stopping:
-            return Rows(rows, rows[:0])
-        splitter = StratifiedShuffleSplit(1, test_size=self.validation_fraction, random_state=self._descent.seed)
-        training, validation = next(splitter.split(rows, labels[rows]))
-        return Rows(rows[training], rows[validation])
-
-    def _class_weights(self, y: Array) -> Floats:
-        """(C, 2): the weights of the negative and the positive side of each problem."""
-        weights = compute_class_weight(self.class_weight, classes=self.classes_, y=y)
-        if len(weights) == 2:
-            return np.asarray(weights, np.float64).reshape(1, 2)
-        return np.column_stack([np.ones(len(weights)), weights])
 
     def _settings(self) -> Settings:
         return Settings(

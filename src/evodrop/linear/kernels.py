@@ -20,7 +20,7 @@ import numpy.typing as npt
 from evodrop import stream
 from evodrop.jit import compiled
 from evodrop.kernels import hashed
-from evodrop.linear.draws import draw_row
+from evodrop.linear.draws import Noise, draw_row, keep_some
 from evodrop.linear.losses import loss_and_slope
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "FIRST_STATE",
     "MULTINOMIAL",
     "Examples",
-    "Noise",
     "Settings",
     "add_squares",
     "run_epoch",
@@ -59,16 +58,6 @@ class Examples(NamedTuple):
     longest: int  # non-zeros of the longest row
 
 
-class Noise(NamedTuple):
-    """What corrupts a row. Feature i has the record i & mask: its own (mask -1), or one for all (mask 0)."""
-
-    scheme: int
-    k: int
-    features: Array  # of FEATURE; Bernoulli noise has its keep probability for a rate, and no table
-    mask: int
-    entries: Array
-
-
 class Settings(NamedTuple):
     loss: int
     eta0: float
@@ -76,31 +65,6 @@ class Settings(NamedTuple):
     alpha: float
     fit_intercept: bool
     average_from: float  # the step from which iterates are averaged
-
-
-# A row is passed as an array with its start and stop: a slice of an array counts its references, twice a row, and that
-# takes as long as ten non-zeros.
-
-
-@compiled
-def keep_some(
-    indices: Array,
-    data: Array,
-    start: int,
-    stop: int,
-    features: Array,
-    mask: int,
-    key: np.uint64,
-    words: Array,
-    values: Floats,
-) -> None:
-    """values = a row times Bernoulli noise: the value over the keep probability, or 0."""
-    for j in range(stop - start):
-        words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
-    for j in range(stop - start):
-        keep = features[U(indices[U(start + j)] & mask)].rate
-        kept = np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
-        values[j] = data[U(start + j)] / keep * kept
 
 
 @compiled
@@ -185,23 +149,9 @@ def run_epoch(
         start, stop = examples.indptr[row], examples.indptr[row + 1]
         key = hashed(seed + U(step) * ROW_STEP)
         if noise.scheme == MULTINOMIAL:
-            draw_row(
-                indices,
-                data,
-                start,
-                stop,
-                noise.features,
-                noise.mask,
-                noise.entries,
-                noise.k,
-                key,
-                words,
-                units,
-                counts,
-                values,
-            )
+            draw_row(indices, data, start, stop, noise, key, words, units, counts, values)
         elif noise.scheme == BERNOULLI:
-            keep_some(indices, data, start, stop, noise.features, noise.mask, key, words, values)
+            keep_some(indices, data, start, stop, noise, key, words, values)
         if noise.scheme == CLEAN:
             add_scores(weights, indices, start, stop, data, start, scores)
         else:

@@ -9,11 +9,10 @@ import math
 
 from evodrop.jit import compiled
 
-__all__ = ["LIPSCHITZ", "LOSSES", "loss_and_slope"]
+__all__ = ["LOSSES", "loss_and_slope", "steepest_slope"]
 
 LOSSES = ("log_loss", "hinge", "squared_hinge", "modified_huber")
-# G of Theorem 1: the steepest slope. The squared hinge has none.
-LIPSCHITZ = {"log_loss": 1.0, "hinge": 1.0, "squared_hinge": math.inf, "modified_huber": 4.0}
+STEEPEST = {"log_loss": 1.0, "hinge": 1.0, "modified_huber": 4.0}
 LOG_LOSS, HINGE, SQUARED_HINGE = range(3)
 
 
@@ -32,3 +31,13 @@ def loss_and_slope(loss: int, margin: float) -> tuple[float, float]:
     if loss == SQUARED_HINGE or margin >= -1.0:
         return short * short, -2.0 * short
     return -4.0 * margin, -4.0
+
+
+def steepest_slope(loss: str) -> float:
+    """G of Theorem 1, the Lipschitz constant of a loss."""
+    if loss not in STEEPEST:
+        raise ValueError(
+            f"learning_rate='bound' needs a loss of bounded slope, and {loss!r} is not; "
+            f"use {', '.join(map(repr, STEEPEST))} or learning_rate='constant'"
+        )
+    return STEEPEST[loss]

@@ -6,24 +6,23 @@ The estimator knows scikit-learn; what it minimises stands in :mod:`evodrop.line
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
 from threading import Lock
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 from scipy.optimize import OptimizeResult
+from scipy.special import expit
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import compute_class_weight
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from evodrop.definitions import sampling_probabilities
 from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, logistic_probabilities
+from evodrop.linear.classifier import LinearClassifier, probabilities
 from evodrop.linear.objectives import (
     Floats,
     Noise,
@@ -36,8 +35,8 @@ from evodrop.linear.objectives import (
     quadratic_loss,
     squared,
 )
+from evodrop.linear.parameters import LOGISTIC_PARAMETERS
 from evodrop.linear.validation import checked_examples
-from evodrop.matching import MATCHES
 
 __all__ = ["DropoutLogisticRegression"]
 
@@ -93,20 +92,7 @@ class DropoutLogisticRegression(LinearClassifier):
         array(['a'], dtype='<U1')
     """
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "noise": [StrOptions(set(LOSSES))],
-        "rate": [Interval(Real, 0, 1, closed="left")],
-        "k": [Interval(Integral, 1, None, closed="left"), None],
-        "match": [StrOptions(set(MATCHES))],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "fit_intercept": ["boolean"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
-    }
+    _parameter_constraints = LOGISTIC_PARAMETERS
 
     def __init__(
         self,
@@ -115,7 +101,7 @@ class DropoutLogisticRegression(LinearClassifier):
         rate: float = 0.5,
         k: int | None = None,
         match: str = "draws",
-        alpha: float = 0.0,
+        alpha: float = 1e-6,
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-6,
@@ -164,7 +150,7 @@ class DropoutLogisticRegression(LinearClassifier):
         Args:
             X: (n, d) array or sparse matrix.
         """
-        return logistic_probabilities(self.decision_function(X))
+        return probabilities(expit(self.decision_function(X)))
 
     def predict_log_proba(self, X: Any) -> Floats:
         """The logarithm of :meth:`predict_proba`, -inf where that is 0.

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from evodrop.linear.draws import Noise
 from evodrop.linear.kernels import (
     AVERAGED,
     CLOCK,
@@ -22,7 +23,6 @@ from evodrop.linear.kernels import (
     SCALE,
     STEP,
     Examples,
-    Noise,
     Settings,
     run_epoch,
     score_rows,
@@ -60,7 +60,7 @@ class Model:
     """
 
     def __init__(self, d: int, problems: int, averages: bool, jobs: int) -> None:
-        self.problems = problems
+        self.problems, self.averages = problems, averages
         # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
         # errors would then depend on the number of jobs.
         edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int)

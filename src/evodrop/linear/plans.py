@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.definitions import fill_to_level, n_draws
-from evodrop.linear.draws import FEATURE, build_tables
-from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL, Noise
+from evodrop.linear.draws import Noise
+from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL
+from evodrop.linear.poisson import build_tables
 from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
 
-__all__ = ["DROPOUTS", "Plan", "make_plan"]
+__all__ = ["DROPOUTS", "MOST_DRAWS", "Plan", "check_options", "make_plan"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,6 +59,7 @@ def make_plan(
         >>> plan.probs, plan.k
         (array([0.75, 0.25, 0.  , 0.  ]), 2)
     """
+    check_options(dropout, k, match)
     total = float(moments.sum())
     exact = rate == 0.0 and (match != "draws" or dropout == "standard")  # what the match approaches: no noise
     if dropout == "none" or total == 0.0 or (exact and k is None):
@@ -85,6 +87,14 @@ def make_plan(
     return Plan(noise, probs, draws, spread / draws + (draws - 1) / draws * total)
 
 
+def check_options(dropout: str, k: int | None, match: str) -> None:
+    """Raise a ValueError if these do not go together."""
+    if k is not None and match != "draws":
+        raise ValueError(f"k is {k} and match is {match!r}, but a match chooses k; give one of them")
+    if k is not None and dropout in ("none", "standard"):
+        raise ValueError(f"k is {k}, but dropout={dropout!r} draws nothing; set rate instead")
+
+
 def _draws(moments: Floats, probs: Floats, rate: float, k: int | None, match: str) -> int:
     if match == "draws":
         return n_draws(len(probs), rate) if k is None else int(k)
@@ -108,12 +118,9 @@ def _water_filling(
 
 
 def _noise(scheme: int, k: int, rates: Floats, seen: Any) -> Noise:
-    """Records for the features seen, or, if ``seen`` is None, one record for all."""
+    """For the features seen; if ``seen`` is None all are alike, and there is one rate."""
     rates = np.maximum(rates, LEAST)
-    features = np.zeros(len(rates), FEATURE)
-    entries = np.zeros(0, np.uint16)
+    where, pool = np.zeros(1, np.uint32), rates
     if scheme == MULTINOMIAL:
-        entries = build_tables(rates, np.arange(1) if seen is None else np.flatnonzero(seen), features)
-    else:
-        features["rate"] = rates
-    return Noise(scheme, k, features, 0 if seen is None else -1, entries)
+        where, pool = build_tables(rates, np.arange(1) if seen is None else np.flatnonzero(seen))
+    return Noise(scheme, k, 0 if seen is None else -1, where, pool, pool.view(np.uint16))
