@@ -64,7 +64,7 @@ def fresh(code):
         ("import evodrop", "torch sklearn numba numpy scipy"),
         ("import evodrop.definitions, evodrop.sampling", "torch sklearn"),
         ("import evodrop.nn", "sklearn rich"),
-        ("import evodrop.linear", "torch rich"),
+        ("import evodrop.linear", "torch"),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(statement, absent):

@@ -72,7 +72,7 @@ class Descent:
         history = self.history
         moments, seen = self._second_moments(examples, rows.training)
         plan: Plan | None = None
-        best, idle = math.inf, 0
+        costs: list[float] = []
         with progress_bar("epochs", epochs, verbose) as bar:
             for epoch in range(1, epochs + 1):
                 start = perf_counter()
@@ -84,10 +84,8 @@ class Descent:
                 history["validation_score"].append(self._accuracy(X, examples.labels, rows.validation))
                 history["seconds"].append(perf_counter() - start)
                 bar(epoch, f"loss {history['loss'][-1]:.4g}  error {history['train_error'][-1]:.2%}")
-                value = -history["validation_score"][-1] if len(rows.validation) else history["loss"][-1]
-                idle = idle + 1 if tol is not None and value > best - tol else 0
-                best = min(best, value)
-                if watch() or idle >= patience:
+                costs.append(-history["validation_score"][-1] if len(rows.validation) else history["loss"][-1])
+                if watch() or _is_idle(costs, patience, tol):
                     return epoch, plan
         if tol is not None:
             warnings.warn(
@@ -130,6 +128,16 @@ class Descent:
         scores = self.model.scores(X, rows)
         guesses = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         return float((guesses == labels[rows]).mean())
+
+
+def _is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
+    """Whether the last ``patience`` epochs were not better, by ``tol`` and on average, than as many before them.
+
+    Single epochs would mislead: noise makes one of them look so good that those after it look idle.
+    """
+    if tol is None or len(costs) < 2 * patience:
+        return False
+    return sum(costs[-patience:]) > sum(costs[-2 * patience : -patience]) - tol * patience
 
 
 def _bound_step(radius: float, plan: Plan, settings: Settings, rows: Rows) -> float:
