@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import evodrop
+from evodrop.linear.plans import DROPOUTS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -22,7 +24,8 @@ def test_every_example_runs(example):
 
 
 def test_there_is_an_example_for_every_door():
-    assert len(EXAMPLES) >= 2
+    for door in ("evodrop.nn", "evodrop.linear", "evodrop.sampling"):
+        assert any(f"from {door} import" in example for example in EXAMPLES)
 
 
 def test_every_command_of_the_first_screen_is_a_target():
@@ -46,10 +49,23 @@ def test_the_demo_ends_in_a_table():
     assert "test error" in run.stdout.lower()
 
 
-def test_the_benchmark_prints_its_tables_and_writes_json(tmp_path):
+@pytest.mark.parametrize(("benchmark", "peer"), [("dropout", "nn.Dropout"), ("linear", "SGDClassifier")])
+def test_a_benchmark_prints_its_tables_and_writes_json(benchmark, peer, tmp_path):
     out = tmp_path / "bench.json"
-    command = [sys.executable, "benchmarks/dropout.py", "--quick", "--json", str(out)]
+    command = [sys.executable, f"benchmarks/{benchmark}.py", "--quick", "--json", str(out)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
-    assert "nn.Dropout" in run.stdout
-    assert out.stat().st_size > 0
+    assert peer in run.stdout
+    assert json.loads(out.read_text())
+
+
+def test_the_learning_benchmark_has_a_row_for_every_dropout(tmp_path):
+    lines = [f"{label} {1 + i % 3}:1 {4 + i % 2 + 2 * (label > 0)}:0.5\n" for i in range(12) for label in (-1, 1)]
+    files = [tmp_path / "train.svm", tmp_path / "test.svm"]
+    for path in files:
+        path.write_text("".join(lines))
+    command = [sys.executable, "benchmarks/learning.py", "--seeds", "2", f"tiny={files[0]},{files[1]}"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    for dropout in DROPOUTS:
+        assert len(re.findall(rf"^. {dropout} ", run.stdout, flags=re.MULTILINE)) == 2

@@ -39,11 +39,9 @@ def hashed(z: np.uint64) -> np.uint64:
 
 @compiled
 def integer_masses(probs: Floats, size: int) -> Array:
-    """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit.
-
-    The floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes
-    what little is left.
-    """
+    """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit. The
+    floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes what
+    little is left."""
     masses = np.zeros(size, np.int64)
     scale = 2.0**MASS_BITS
     for _ in range(2):
@@ -70,10 +68,8 @@ def integer_masses(probs: Floats, size: int) -> Array:
 @compiled
 def balance(masses: Array, table: Array, bits: int, mass_bits: int) -> None:
     """The alias table of Walker (1977), a number per bucket: the threshold, and in the last ``bits`` bits another unit.
-
     Each of 2^bits buckets holds the same mass: its own unit's up to the threshold, a richer unit's above. The masses
-    are integers that sum to 2^mass_bits, so that the books balance to the last bit; they are used up.
-    """
+    are integers that sum to 2^mass_bits, so that the books balance to the last bit; they are used up."""
     share = 1 << (mass_bits - bits)
     giver = 0
     for start in range(1 << bits):
