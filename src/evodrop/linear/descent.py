@@ -100,11 +100,12 @@ class Descent:
         """E[x_i^2] of all examples so far, these included, and which features these have."""
         weights = np.zeros_like(examples.weights)
         weights[rows] = examples.weights[rows]
-        seen = np.zeros(len(self.squares), np.bool_)
-        add_squares(examples, weights, self.squares, seen)
-        self.total_weight += float(weights.sum())
-        if not math.isfinite(self.squares.sum()):
+        squares, seen = np.zeros_like(self.squares), np.zeros(len(self.squares), np.bool_)
+        add_squares(examples, weights, squares, seen)
+        if not math.isfinite(squares.sum()):
             raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
+        self.squares += squares
+        self.total_weight += float(weights.sum())
         return self.squares / self.total_weight, seen
 
     def _epoch(

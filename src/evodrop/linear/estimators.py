@@ -208,7 +208,7 @@ class DropoutSGDClassifier(LinearClassifier):
         if self.learning_rate == "bound":
             steepest_slope(self.loss)
         if len(classes) < 2:
-            raise ValueError(f"y holds one class, {classes[0]!r}, but a classifier needs at least 2 classes")
+            raise ValueError(f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least 2 classes")
         self.classes_ = classes
         problems = 1 if len(classes) == 2 else len(classes)
         model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))

@@ -161,6 +161,7 @@ def run_epoch(
             eta /= step**settings.power
         shrunk = scale * max(0.0, 1.0 - eta * settings.alpha)
         new_scale = shrunk if shrunk >= SMALLEST_SCALE else 1.0
+        moves = False
         for c in range(classes):
             side = 1 if examples.labels[row] == first_label + c else 0
             sign, weight = 2.0 * side - 1.0, examples.weights[row] * class_weights[c, side]
@@ -168,15 +169,16 @@ def run_epoch(
             losses[c] += weight * loss
             change = -eta * weight * sign * slope
             steps[c] = change / new_scale
+            moves |= change != 0.0
             if settings.fit_intercept:
                 intercepts[0, c] += change
         if shrunk < SMALLEST_SCALE:
             decay(weights, classes, clock, shrunk)
             clock = 0.0
         scale = new_scale
-        if noise.scheme == CLEAN:
+        if moves and noise.scheme == CLEAN:
             move(weights, indices, start, stop, data, start, steps, clock)
-        else:
+        elif moves:
             move(weights, indices, start, stop, values, 0, steps, clock)
         if step >= settings.average_from:
             clock += scale
