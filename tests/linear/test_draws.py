@@ -12,28 +12,31 @@ from scipy.stats import binom, chisquare, multinomial, poisson
 
 from evodrop.kernels import hashed
 from evodrop.linear import draws
-from evodrop.linear.draws import Noise, draw_row
+from evodrop.linear.draws import Noise, draw_row, spread
 from evodrop.linear.kernels import MULTINOMIAL
-from evodrop.linear.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder
+from evodrop.linear.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder, large_count, log_pmf
 
 U = np.uint64
-RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 17.3, 42.5, 96.9, 150.0, 211.35]
+RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 17.3, 42.5, 96.9]
 
 
 @numba.njit
 def draw_rows(indices, noise, size, seed):
     counts = np.empty((size, len(indices)), np.int32)
     values = np.empty((size, len(indices)))
-    words, data = np.empty(len(indices) + 4, np.uint64), np.ones(len(indices))
+    words = np.empty(len(indices) + 4, np.uint64)
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
-        draw_row(indices, data, 0, len(indices), noise, key, words, words.view(np.uint16), counts[r], values[r])
+        units = words.view(np.uint16)
+        draw_row(indices, 0, len(indices), noise.row_rates[0], noise, key, words, units, counts[r], values[r])
     return counts, values
 
 
 def counts_on(support, probs, k, size, seed):
-    where, pool = build_tables(np.maximum(k * probs, 1e-300), np.asarray(support))
-    return draw_rows(np.asarray(support), Noise(MULTINOMIAL, k, -1, where, pool, pool.view(np.uint16)), size, seed)
+    indices, rates = np.asarray(support), np.maximum(k * probs, 1e-300)
+    where, tables = build_tables(rates, indices)
+    cells = spread(np.array([0, len(indices)]), indices, np.ones(len(indices)), -1, rates, where)
+    return draw_rows(indices, Noise(MULTINOMIAL, k, -1, rates, tables, *cells), size, seed)
 
 
 def random_supports(number):
@@ -93,11 +96,10 @@ def test_mean_and_covariance_of_many_draws(d, k):
 
 def table_units(rate):
     """Units of mass that the table of a rate gives each count, the last of them the remainder."""
-    where, pool = build_tables(np.array([rate]), np.array([0]))
+    where, tables = build_tables(np.array([rate]), np.array([0]))
     bits = int(where[0] & 15)
     share, units = UNITS >> bits, np.zeros(1 << bits, int)
-    assert pool[0] == rate
-    for bucket, entry in enumerate(pool[1:].view(np.uint16)[: 1 << bits].astype(int)):
+    for bucket, entry in enumerate(tables.astype(int)):
         threshold, other = entry >> bits, entry & ((1 << bits) - 1)
         units[bucket] += threshold
         units[other] += share - threshold
@@ -135,12 +137,30 @@ def test_tables_leave_little_to_the_remainder():
         assert units[-1] / UNITS < 2.0**-9 + 2.0 ** (bits - 16)
 
 
-@pytest.mark.parametrize("rate", [212.0, 1000.0, 54321.5])
-def test_a_rate_beyond_all_tables_is_inverted_from_its_peak(rate):
-    chances = (np.arange(200_000) + 0.5) / 200_000  # every chance once: the shares are the law, up to the grid
-    counts = np.array([count_of_remainder(rate, 0, chance) for chance in chances])
-    values, seen = np.unique(counts, return_counts=True)
-    np.testing.assert_allclose(seen / len(chances), poisson.pmf(values, rate), atol=3 / len(chances))
+@numba.njit
+def large_counts(rate, size):
+    counts = np.empty(size, np.int64)
+    for r in range(size):
+        counts[r] = large_count(rate, hashed(U(r) * U(0xD1342543DE82EF95)), U(0))
+    return counts
+
+
+@pytest.mark.parametrize("rate", [97.0, 130.3, 1000.0, 54321.5])
+def test_a_rate_beyond_all_tables_has_the_poisson_law(rate):
+    counts = large_counts(rate, 4 * DRAWS)
+    values = np.arange(counts.min(), counts.max() + 1)
+    expected, seen = poisson.pmf(values, rate) * len(counts), np.bincount(counts - counts.min())
+    common = expected >= 5
+    seen = np.append(seen[common], len(counts) - seen[common].sum())
+    expected = np.append(expected[common], len(counts) - expected[common].sum())
+    assert chisquare(seen, expected).pvalue > LEVEL
+
+
+def test_the_logarithm_of_the_pmf():
+    for rate in (97.0, 1000.0, 54321.5):
+        counts = np.unique(np.clip(rate + np.sqrt(rate) * np.linspace(-9, 9, 50), 0, None).astype(int))
+        logs = [log_pmf(float(count), rate) for count in (0, *counts)]
+        np.testing.assert_allclose(logs, poisson.logpmf([0, *counts], rate), rtol=1e-9, atol=1e-8)
 
 
 @pytest.mark.parametrize(("k", "rate"), [(1, 0.3), (5, 4.9), (40, 0.01), (40, 39.0), (1000, 11.0), (1000, 700.0)])

@@ -77,7 +77,9 @@ class Descent:
             for epoch in range(1, epochs + 1):
                 start = perf_counter()
                 if plan is None or dropout["dropout"] == "weight-aware":
-                    plan = make_plan(moments=moments, seen=seen, weight_norms=self.model.weight_norms, **dropout)
+                    plan = make_plan(
+                        moments=moments, examples=examples, seen=seen, weight_norms=self.model.weight_norms, **dropout
+                    )
                 step = settings if radius is None else settings._replace(eta0=_bound_step(radius, plan, settings, rows))
                 history["loss"].append(self._epoch(examples, rows.training, plan, step, class_weights, shuffle))
                 history["train_error"].append(1.0 - self._accuracy(X, examples.labels, rows.training))

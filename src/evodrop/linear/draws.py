@@ -22,9 +22,9 @@ import numpy.typing as npt
 from evodrop import stream
 from evodrop.jit import compiled
 from evodrop.kernels import hashed
-from evodrop.linear.poisson import UNIT_BITS, UNITS, count_of_remainder, stirling
+from evodrop.linear.poisson import UNIT_BITS, UNITS, count_of_remainder, large_count, stirling, uniform
 
-__all__ = ["Noise", "draw_row", "keep_some"]
+__all__ = ["Noise", "draw_row", "keep_some", "spread"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -32,24 +32,39 @@ Floats = npt.NDArray[np.float64]
 U = np.uint64
 GOLDEN = U(stream.GOLDEN)
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
-REMAINDER, COUPLING, EXCHANGE = U(1 << 40), U(1 << 41), U(1 << 42)
+RARE, COUPLING, EXCHANGE = U(1 << 60), U(1 << 61), U(1 << 62)
 
 
 class Noise(NamedTuple):
-    """What corrupts a row. The mask is -1, or 0 if all features are alike and have one entry."""
+    """What corrupts the rows of a matrix."""
 
     scheme: int
     k: int
-    mask: int
-    where: Array  # as of poisson.build_tables
-    pool: Floats  # likewise; for Bernoulli noise the keep probabilities
-    tables: Array  # the pool as 16-bit numbers
+    mask: int  # feature i has the rate of i & mask: its own (mask -1), or one for all (mask 0)
+    rates: Floats  # k p_i; for Bernoulli noise the keep probabilities
+    tables: Array  # as of poisson.build_tables
+    slots: Array  # for each non-zero, where the table of its feature begins
+    scaled: Floats  # for each non-zero, its value over the rate of its feature
+    row_rates: Floats  # for each row, the sum of the rates of its features
 
 
 @compiled
-def uniform(key: np.uint64, word: np.uint64) -> float:
-    """A number in [0, 1) with 53 random bits."""
-    return np.float64(hashed(key + word * GOLDEN) >> U(11)) * 2.0**-53
+def spread(
+    indptr: Array, indices: Array, data: Array, mask: int, rates: Floats, where: Array
+) -> tuple[Array, Floats, Floats]:
+    """slots, scaled and row_rates of a :class:`Noise`: what a row needs of its features, in the order of its non-zeros.
+
+    An epoch then reads them one after the other, and looks up no feature but for its table and its weight.
+    """
+    slots, scaled = np.empty(len(indices), where.dtype), np.empty(len(indices))
+    row_rates = np.zeros(len(indptr) - 1)
+    for row in range(len(row_rates)):
+        for j in range(indptr[row], indptr[row + 1]):
+            i = U(indices[U(j)] & mask)
+            slots[U(j)] = where[i]
+            scaled[U(j)] = data[U(j)] / rates[i]
+            row_rates[row] += rates[i]
+    return slots, scaled, row_rates
 
 
 @compiled
@@ -138,36 +153,33 @@ def exchange(counts: Array, rates: Floats, total: int, wanted: int, key: np.uint
             total -= 1
 
 
-# A row is passed as an array with its start and stop: a slice of an array counts its references, twice a row, and that
+# A row is passed as arrays with its start and stop: a slice of an array counts its references, twice a row, and that
 # takes as long as ten non-zeros.
 
 
 @compiled
 def keep_some(
-    indices: Array,
-    data: Array,
-    start: int,
-    stop: int,
-    noise: Noise,
-    key: np.uint64,
-    words: Array,
-    values: Floats,
+    indices: Array, start: int, stop: int, noise: Noise, key: np.uint64, words: Array, values: Floats
 ) -> None:
     """values = the row from start to stop times Bernoulli noise: its value over the keep probability, or 0."""
     for j in range(stop - start):
         words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
+    if noise.mask == 0:
+        keep = noise.rates[0]
+        for j in range(stop - start):
+            values[j] = noise.scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
+        return
     for j in range(stop - start):
-        chance = noise.pool[U(indices[U(start + j)] & noise.mask)]
-        kept = np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < chance)
-        values[j] = data[U(start + j)] / chance * kept
+        keep = noise.rates[U(indices[U(start + j)])]
+        values[j] = noise.scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
 
 
 @compiled
 def draw_row(
     indices: Array,
-    data: Array,
     start: int,
     stop: int,
+    rate: float,
     noise: Noise,
     key: np.uint64,
     words: Array,
@@ -175,33 +187,37 @@ def draw_row(
     counts: Array,
     values: Floats,
 ) -> None:
-    """values = the row from start to stop times its noise m_i / (k p_i). ``units`` are the words as 16-bit numbers."""
+    """values = the row from start to stop, with this sum of rates, times its noise m_i / (k p_i). ``units`` are the
+    words as 16-bit numbers."""
     size = stop - start
     for t in range((size + 3) >> 2):
         words[t] = hashed(key + U(t) * GOLDEN)
-    rate, total = 0.0, np.int64(0)
+    total = np.int64(0)
     for j in range(size):
-        at = np.int64(noise.where[U(indices[U(start + j)] & noise.mask)])
-        place, bits = at >> 4, at & 15
-        feature_rate = noise.pool[U(place)]
+        slot = np.int64(noise.slots[U(start + j)])
+        place, bits = slot >> 4, slot & 15
         target = np.int64(units[j]) << bits
         bucket, low = target >> UNIT_BITS, target & (UNITS - 1)
-        entry = np.int64(noise.tables[U(4 * (place + 1) + bucket)])
+        entry = np.int64(noise.tables[U(place + bucket)])
         last = (1 << bits) - 1
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
-            count = count_of_remainder(feature_rate, bits, uniform(key, REMAINDER + U(j)))
+            feature_rate = noise.rates[U(indices[U(start + j)] & noise.mask)]
+            word = RARE + (U(j) << U(20))
+            if bits > 0:
+                count = count_of_remainder(feature_rate, bits, uniform(key, word))
+            else:
+                count = large_count(feature_rate, key, word)
         counts[j] = count
-        values[j] = data[U(start + j)] * (count / feature_rate)
-        rate += feature_rate
+        values[j] = noise.scaled[U(start + j)] * count
         total += count
     wanted = coupled_total(total, noise.k, rate, key)
     if wanted != total:
         rates = np.empty(size)
         for j in range(size):
-            rates[j] = noise.pool[noise.where[U(indices[U(start + j)] & noise.mask)] >> 4]
+            rates[j] = noise.rates[U(indices[U(start + j)] & noise.mask)]
         exchange(counts, rates, total, wanted, key)
         for j in range(size):
-            values[j] = data[U(start + j)] * (counts[j] / rates[j])
+            values[j] = noise.scaled[U(start + j)] * counts[j]

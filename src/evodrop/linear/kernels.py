@@ -149,9 +149,9 @@ def run_epoch(
         start, stop = examples.indptr[row], examples.indptr[row + 1]
         key = hashed(seed + U(step) * ROW_STEP)
         if noise.scheme == MULTINOMIAL:
-            draw_row(indices, data, start, stop, noise, key, words, units, counts, values)
+            draw_row(indices, start, stop, noise.row_rates[row], noise, key, words, units, counts, values)
         elif noise.scheme == BERNOULLI:
-            keep_some(indices, data, start, stop, noise, key, words, values)
+            keep_some(indices, start, stop, noise, key, words, values)
         if noise.scheme == CLEAN:
             add_scores(weights, indices, start, stop, data, start, scores)
         else:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.definitions import fill_to_level, n_draws
-from evodrop.linear.draws import Noise
-from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL
+from evodrop.linear.draws import Noise, spread
+from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL, Examples
 from evodrop.linear.poisson import build_tables
 from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
 
@@ -36,6 +36,7 @@ class Plan(NamedTuple):
 def make_plan(
     dropout: str,
     moments: Floats,
+    examples: Examples,
     seen: npt.NDArray[np.bool_],
     *,
     rate: float = 0.5,
@@ -48,14 +49,19 @@ def make_plan(
     Args:
         dropout: one of ``DROPOUTS``.
         moments: (d,), E[x_i^2] over all data so far.
-        seen: (d,), the features of the rows to come; others get no table.
+        examples: the rows to come.
+        seen: (d,), the features that they have; others get no table.
         rate: the fraction to drop.
         k: number of draws, instead of the rate.
         match: see :mod:`evodrop.matching`.
         weight_norms: gives (d,), how large the weights of each feature are now; asked for "weight-aware" only.
 
     Examples:
-        >>> plan = make_plan("data-dependent", np.array([9.0, 1.0, 0.0, 0.0]), np.array([True, True, False, False]))
+        >>> from scipy.sparse import csr_array
+        >>> from evodrop.linear.model import make_examples
+        >>> X = csr_array([[3.0, -1.0, 0.0, 0.0]])
+        >>> examples = make_examples(X, np.array([0]), np.ones(1))
+        >>> plan = make_plan("data-dependent", X.toarray()[0] ** 2, examples, X.toarray()[0] != 0)
         >>> plan.probs, plan.k
         (array([0.75, 0.25, 0.  , 0.  ]), 2)
     """
@@ -63,14 +69,14 @@ def make_plan(
     total = float(moments.sum())
     exact = rate == 0.0 and (match != "draws" or dropout == "standard")  # what the match approaches: no noise
     if dropout == "none" or total == 0.0 or (exact and k is None):
-        return Plan(_noise(CLEAN, 0, np.ones(1), None), None, None, total)
+        return Plan(_noise(CLEAN, 0, np.ones(1), examples, None), None, None, total)
     if dropout == "standard":
         keep = np.full(len(moments), 1.0 - rate)
-        return Plan(_noise(BERNOULLI, 0, keep[:1], None), keep, float(keep.sum()), total / (1.0 - rate))
+        return Plan(_noise(BERNOULLI, 0, keep[:1], examples, None), keep, float(keep.sum()), total / (1.0 - rate))
     root = np.sqrt(moments)
     probs = root / root.sum()
     if dropout == "water-filling":
-        return _water_filling(moments, probs, seen, rate, k, match)
+        return _water_filling(moments, probs, examples, seen, rate, k, match)
     if dropout == "uniform":
         probs = np.full(len(moments), 1.0 / len(moments))
     if dropout == "weight-aware" and weight_norms is not None:
@@ -79,9 +85,9 @@ def make_plan(
             probs = WEIGHT_SHARE * (tight / tight.sum()) + (1.0 - WEIGHT_SHARE) * probs
     draws = _draws(moments, probs, rate, k, match)
     noise = (
-        _noise(MULTINOMIAL, draws, draws * probs[:1], None)
+        _noise(MULTINOMIAL, draws, draws * probs[:1], examples, None)
         if dropout == "uniform"
-        else _noise(MULTINOMIAL, draws, draws * probs, seen)
+        else _noise(MULTINOMIAL, draws, draws * probs, examples, seen)
     )
     spread = float(np.divide(moments, probs, out=np.zeros_like(moments), where=probs > 0).sum())
     return Plan(noise, probs, draws, spread / draws + (draws - 1) / draws * total)
@@ -105,7 +111,13 @@ def _draws(moments: Floats, probs: Floats, rate: float, k: int | None, match: st
 
 
 def _water_filling(
-    moments: Floats, probs: Floats, seen: npt.NDArray[np.bool_], rate: float, k: int | None, match: str
+    moments: Floats,
+    probs: Floats,
+    examples: Examples,
+    seen: npt.NDArray[np.bool_],
+    rate: float,
+    k: int | None,
+    match: str,
 ) -> Plan:
     if match == "noise":
         keep = keep_for_noise(moments / moments.max(), probs, rate)
@@ -114,13 +126,16 @@ def _water_filling(
     else:
         keep = fill_to_level(probs, n_draws(len(probs), rate) if k is None else k)
     spread = np.divide(moments, keep, out=np.zeros_like(moments), where=keep > 0)
-    return Plan(_noise(BERNOULLI, 0, keep, seen), keep, float(keep.sum()), float(spread.sum()))
+    return Plan(_noise(BERNOULLI, 0, keep, examples, seen), keep, float(keep.sum()), float(spread.sum()))
 
 
-def _noise(scheme: int, k: int, rates: Floats, seen: Any) -> Noise:
+def _noise(scheme: int, k: int, rates: Floats, examples: Examples, seen: Any) -> Noise:
     """For the features seen; if ``seen`` is None all are alike, and there is one rate."""
     rates = np.maximum(rates, LEAST)
-    where, pool = np.zeros(1, np.uint32), rates
+    mask, where, tables = 0 if seen is None else -1, np.zeros(len(rates), np.uint32), np.zeros(0, np.uint16)
+    if scheme == CLEAN:
+        return Noise(scheme, k, mask, rates, tables, where, rates, rates)
     if scheme == MULTINOMIAL:
-        where, pool = build_tables(rates, np.arange(1) if seen is None else np.flatnonzero(seen))
-    return Noise(scheme, k, 0 if seen is None else -1, where, pool, pool.view(np.uint16))
+        where, tables = build_tables(rates, np.arange(1) if seen is None else np.flatnonzero(seen))
+    cells = spread(examples.indptr, examples.indices, examples.data, mask, rates, where)
+    return Noise(scheme, k, mask, rates, tables, *cells)

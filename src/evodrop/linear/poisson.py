@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evodrop import stream
 from evodrop.jit import compiled
-from evodrop.kernels import balance
+from evodrop.kernels import balance, hashed
 
-__all__ = ["UNITS", "UNIT_BITS", "build_tables", "count_of_remainder", "stirling"]
+__all__ = ["UNITS", "UNIT_BITS", "build_tables", "count_of_remainder", "large_count", "stirling", "uniform"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -25,11 +26,21 @@ UNIT_BITS = 16
 UNITS = 1 << UNIT_BITS
 # A table has 2^bits entries of 16 bits: 16 - bits of threshold, and then the other count. It serves rates up to
 # LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has no table.
-LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91, 211.35])
+LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
+
+
+U = np.uint64
+GOLDEN = U(stream.GOLDEN)
+
+
+@compiled
+def uniform(key: np.uint64, word: np.uint64) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    return np.float64(hashed(key + word * GOLDEN) >> U(11)) * 2.0**-53
 
 
 @compiled
@@ -43,36 +54,33 @@ def bits_for(rate: float) -> int:
 
 @compiled
 def place_tables(rates: Floats, present: Array, where: Array) -> int:
-    """where[i] = 16 times the place of feature i in the pool, plus the bits of its table. Gives the pool's size."""
+    """where[i] = 16 times the place where the table of feature i begins, plus its bits. Gives the size of them all."""
     size = 0
     for i in present:
         bits = bits_for(rates[i])
         where[i] = (size << 4) | bits
-        size += 1 + ((1 << bits) >> 2)
+        size += 1 << bits
     return size
 
 
 @compiled
-def fill_tables(rates: Floats, present: Array, where: Array, pool: Floats, tables: Array) -> None:
+def fill_tables(rates: Floats, present: Array, where: Array, tables: Array) -> None:
     masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
     for i in present:
         place, bits = where[i] >> 4, where[i] & 15
-        pool[place] = rates[i]
         if bits > 0:
             share_out(rates[i], bits, masses)
             balance(masses, table, bits, UNIT_BITS)
             for bucket in range(1 << bits):
-                tables[4 * (place + 1) + bucket] = table[bucket]
+                tables[place + bucket] = table[bucket]
 
 
-def build_tables(rates: Floats, present: Array) -> tuple[Array, Floats]:
-    """A pool of the features that are present, and where each begins in it: its rate, and then its table, four entries
-    in the place of a float, so that both come in one line of the cache.
-    """
+def build_tables(rates: Floats, present: Array) -> tuple[Array, Array]:
+    """Where the tables of the features that are present begin, and all their entries."""
     where = np.zeros(len(rates), np.int64)
-    pool = np.zeros(place_tables(rates, present, where) + 1)  # a feature without a table still reads behind its rate
-    fill_tables(rates, present, where, pool, pool.view(np.uint16))
-    return where.astype(np.uint32) if len(pool) < 1 << 28 else where, pool
+    tables = np.zeros(place_tables(rates, present, where), np.uint16)
+    fill_tables(rates, present, where, tables)
+    return where.astype(np.uint32) if len(tables) < 1 << 28 else where, tables
 
 
 @compiled
@@ -89,9 +97,7 @@ def share_out(rate: float, bits: int, masses: Array) -> None:
 
 @compiled
 def count_of_remainder(rate: float, bits: int, chance: float) -> int:
-    """A count from what the table leaves; without a table, from the whole law."""
-    if bits == 0:
-        return int(count_from_peak(rate, chance))
+    """A count from what the table leaves."""
     last = (1 << bits) - 1
     first = math.exp(-rate) * UNITS
     left, pmf = float(UNITS), first
@@ -109,24 +115,37 @@ def count_of_remainder(rate: float, bits: int, chance: float) -> int:
 
 
 @compiled
-def count_from_peak(rate: float, chance: float) -> int:
-    """Inversion of a large rate's law with the likely counts first, in some sqrt(rate) steps."""
-    up = down = int(rate)
-    log_peak = up * math.log(rate / up) - (rate - up) - 0.5 * math.log(2.0 * math.pi * up) - stirling(up)
-    above = below = math.exp(log_peak)
-    chance -= above
-    while chance >= 0.0 and above + below > 1e-18:
-        up += 1
-        above *= rate / up
-        chance -= above
-        if chance < 0.0:
-            return up
-        below *= down / rate
-        down -= 1
-        chance -= below
-        if chance < 0.0:
-            return down
-    return int(rate)
+def large_count(rate: float, key: np.uint64, word: np.uint64) -> int:
+    """A count of a rate that has no table, by transformed rejection with a squeeze (algorithm PTRS of Hoermann 1993).
+
+    A uniform place is stretched to a count whose density has a known ratio to the pmf; most are accepted unseen.
+    """
+    stretch = 0.931 + 2.53 * math.sqrt(rate)
+    bend = 0.02483 * stretch - 0.059
+    squeeze = 0.9277 - 3.6224 / (stretch - 2.0)
+    while True:
+        place, height = uniform(key, word) - 0.5, 1.0 - uniform(key, word + U(1))
+        word += U(2)
+        edge = 0.5 - abs(place)
+        if edge == 0.0:
+            continue
+        count = math.floor((2.0 * bend / edge + stretch) * place + rate + 0.43)
+        if edge >= 0.07 and height <= squeeze:
+            return int(count)
+        if count >= 0 and (edge >= 0.013 or height <= edge):
+            density = height * (1.1239 + 1.1328 / (stretch - 3.4)) / (bend / (edge * edge) + stretch)
+            if math.log(density) <= log_pmf(count, rate):
+                return int(count)
+
+
+@compiled
+def log_pmf(count: float, rate: float) -> float:
+    """log(rate^count exp(-rate) / count!), where no term is much larger than the result."""
+    if count == 0:
+        return -rate
+    return float(
+        count * math.log(rate / count) + (count - rate) - 0.5 * math.log(2.0 * math.pi * count) - stirling(count)
+    )
 
 
 @compiled

@@ -71,8 +71,9 @@ def tune_step_size(
     Examples:
         >>> from evodrop.linear import DropoutSGDClassifier
         >>> X, y = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.2], [0.1, 1.0]]), [1, 0, 1, 0]
-        >>> tune_step_size(DropoutSGDClassifier(random_state=0), X, y, [1.0, 0.001], verbose=0).best
-        1.0
+        >>> tuning = tune_step_size(DropoutSGDClassifier(random_state=0), X, y, [1.0, 0.001], verbose=0)
+        >>> list(tuning.errors), tuning.estimator.predict(X)
+        ([1.0, 0.001], array([1, 0, 1, 0]))
     """
     protocol = {"learning_rate": "constant", "max_iter": epochs, "tol": None, "early_stopping": False}
 
