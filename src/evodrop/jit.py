@@ -9,7 +9,7 @@ import numba
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_callback", "next_of", "pointer_to"]
+__all__ = ["compiled", "compiled_callback", "inlined", "next_of", "pointer_to"]
 
 
 def compiled(kernel: Callable[..., Any]) -> Any:
@@ -19,6 +19,15 @@ def compiled(kernel: Callable[..., Any]) -> Any:
     """
     # error_model="numpy": a division by zero gives inf or nan and no branch, so loops vectorise.
     return _cached(lambda cache: numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel))
+
+
+def inlined(kernel: Callable[..., Any]) -> Any:
+    """Compile ``kernel`` into every kernel that calls it.
+
+    A call passes each array as seven numbers, and a named tuple as all of its arrays: in a loop over short rows, that
+    takes longer than the work.
+    """
+    return numba.njit(nogil=True, error_model="numpy", inline="always")(kernel)
 
 
 def compiled_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -27,8 +27,8 @@ def draw_rows(indices, noise, size, seed):
     words = np.empty(len(indices) + 4, np.uint64)
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
-        units = words.view(np.uint16)
-        draw_row(indices, 0, len(indices), noise.row_rates[0], noise, key, words, units, counts[r], values[r])
+        law = (noise.mask, noise.rates, noise.tables, noise.slots, noise.scaled, noise.k, noise.row_rates[0])
+        draw_row(indices, 0, len(indices), *law, key, words, words.view(np.uint16), counts[r], values[r])
     return counts, values
 
 

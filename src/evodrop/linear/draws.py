@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop import stream
-from evodrop.jit import compiled
+from evodrop.jit import compiled, inlined
 from evodrop.kernels import hashed
-from evodrop.linear.poisson import UNIT_BITS, UNITS, count_of_remainder, large_count, stirling, uniform
+from evodrop.linear.poisson import UNIT_BITS, UNITS, rare_count, stirling, uniform
 
 __all__ = ["Noise", "draw_row", "keep_some", "spread"]
 
@@ -153,71 +153,79 @@ def exchange(counts: Array, rates: Floats, total: int, wanted: int, key: np.uint
             total -= 1
 
 
-# A row is passed as arrays with its start and stop: a slice of an array counts its references, twice a row, and that
-# takes as long as ten non-zeros.
+# A row is passed as whole arrays with its start and stop, and these functions are written into the loop over the rows:
+# a slice, and an array out of a tuple, count their references, which would take longer than the work on a short row.
 
 
-@compiled
+@inlined
 def keep_some(
-    indices: Array, start: int, stop: int, noise: Noise, key: np.uint64, words: Array, values: Floats
+    indices: Array,
+    start: int,
+    stop: int,
+    mask: int,
+    keep: Floats,
+    scaled: Floats,
+    key: np.uint64,
+    words: Array,
+    values: Floats,
 ) -> None:
     """values = the row from start to stop times Bernoulli noise: its value over the keep probability, or 0."""
     for j in range(stop - start):
         words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
-    if noise.mask == 0:
-        keep = noise.rates[0]
+    if mask == 0:
+        same = keep[0]
         for j in range(stop - start):
-            values[j] = noise.scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
-        return
-    for j in range(stop - start):
-        keep = noise.rates[U(indices[U(start + j)])]
-        values[j] = noise.scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < keep)
+            values[j] = scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < same)
+    else:
+        for j in range(stop - start):
+            own = keep[U(indices[U(start + j)])]
+            values[j] = scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < own)
 
 
-@compiled
+@inlined
 def draw_row(
     indices: Array,
     start: int,
     stop: int,
+    mask: int,
+    rates: Floats,
+    tables: Array,
+    slots: Array,
+    scaled: Floats,
+    k: int,
     rate: float,
-    noise: Noise,
     key: np.uint64,
     words: Array,
     units: Array,
     counts: Array,
     values: Floats,
 ) -> None:
-    """values = the row from start to stop, with this sum of rates, times its noise m_i / (k p_i). ``units`` are the
-    words as 16-bit numbers."""
+    """values = the row from start to stop, whose rates sum to ``rate``, times its noise m_i / (k p_i). ``units`` are
+    the words as 16-bit numbers."""
     size = stop - start
     for t in range((size + 3) >> 2):
         words[t] = hashed(key + U(t) * GOLDEN)
     total = np.int64(0)
     for j in range(size):
-        slot = np.int64(noise.slots[U(start + j)])
-        place, bits = slot >> 4, slot & 15
+        slot = np.int64(slots[U(start + j)])
+        bits = slot & 15
         target = np.int64(units[j]) << bits
         bucket, low = target >> UNIT_BITS, target & (UNITS - 1)
-        entry = np.int64(noise.tables[U(place + bucket)])
+        entry = np.int64(tables[U((slot >> 4) + bucket)])
         last = (1 << bits) - 1
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
-            feature_rate = noise.rates[U(indices[U(start + j)] & noise.mask)]
-            word = RARE + (U(j) << U(20))
-            if bits > 0:
-                count = count_of_remainder(feature_rate, bits, uniform(key, word))
-            else:
-                count = large_count(feature_rate, key, word)
+            count = rare_count(rates[U(indices[U(start + j)] & mask)], bits, key, RARE + (U(j) << U(20)))
         counts[j] = count
-        values[j] = noise.scaled[U(start + j)] * count
+        values[j] = scaled[U(start + j)] * count
         total += count
-    wanted = coupled_total(total, noise.k, rate, key)
+    wanted = coupled_total(total, k, rate, key)
     if wanted != total:
-        rates = np.empty(size)
+        row_rates = np.empty(size)
         for j in range(size):
-            rates[j] = noise.rates[U(indices[U(start + j)] & noise.mask)]
-        exchange(counts, rates, total, wanted, key)
+            row_rates[j] = rates[U(indices[U(start + j)] & mask)]
+        exchange(counts, row_rates, total, wanted, key)
         for j in range(size):
-            values[j] = noise.scaled[U(start + j)] * counts[j]
+            values[j] = scaled[U(start + j)] * counts[j]

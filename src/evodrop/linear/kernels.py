@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop import stream
-from evodrop.jit import compiled
+from evodrop.jit import compiled, inlined
 from evodrop.kernels import hashed
 from evodrop.linear.draws import Noise, draw_row, keep_some
 from evodrop.linear.losses import loss_and_slope
@@ -67,7 +67,7 @@ class Settings(NamedTuple):
     average_from: float  # the step from which iterates are averaged
 
 
-@compiled
+@inlined
 def add_scores(
     weights: Floats, indices: Array, start: int, stop: int, values: Array, first: int, scores: Floats
 ) -> None:
@@ -77,16 +77,16 @@ def add_scores(
         for j in range(stop - start):
             total += weights[U(indices[U(start + j)]), 0] * values[U(first + j)]
         scores[0] = total
-        return
-    scores[:] = 0.0
-    for j in range(stop - start):
-        value, i = values[U(first + j)], U(indices[U(start + j)])
-        if value != 0.0:
-            for c in range(len(scores)):
-                scores[c] += weights[i, c] * value
+    else:
+        scores[:] = 0.0
+        for j in range(stop - start):
+            value, i = values[U(first + j)], U(indices[U(start + j)])
+            if value != 0.0:
+                for c in range(len(scores)):
+                    scores[c] += weights[i, c] * value
 
 
-@compiled
+@inlined
 def move(
     weights: Floats, indices: Array, start: int, stop: int, values: Array, first: int, steps: Floats, clock: float
 ) -> None:
@@ -99,15 +99,15 @@ def move(
             weights[i, 0] += change
             if clock > 0.0:
                 weights[i, 1] += clock * change
-        return
-    for j in range(stop - start):
-        value, i = values[U(first + j)], U(indices[U(start + j)])
-        if value != 0.0:
-            for c in range(classes):
-                weights[i, c] += steps[c] * value
-            if clock > 0.0:
+    else:
+        for j in range(stop - start):
+            value, i = values[U(first + j)], U(indices[U(start + j)])
+            if value != 0.0:
                 for c in range(classes):
-                    weights[i, classes + c] += clock * (steps[c] * value)
+                    weights[i, c] += steps[c] * value
+                if clock > 0.0:
+                    for c in range(classes):
+                        weights[i, classes + c] += clock * (steps[c] * value)
 
 
 @compiled
@@ -144,14 +144,21 @@ def run_epoch(
     values = np.empty(examples.longest)
     scores, steps = np.empty(classes), np.empty(classes)
     scale, clock, averaged, step = state[SCALE], state[CLOCK], state[AVERAGED], state[STEP]
-    indices, data, units = examples.indices, examples.data, words.view(np.uint16)
+    # Out of their tuples once, not for every row: see the remark in draws.py.
+    indptr, indices, data, units = examples.indptr, examples.indices, examples.data, words.view(np.uint16)
+    labels, row_weights = examples.labels, examples.weights
+    mask, rates, tables, slots, scaled = noise.mask, noise.rates, noise.tables, noise.slots, noise.scaled
+    row_rates, k = noise.row_rates, noise.k
     for row in order:
-        start, stop = examples.indptr[row], examples.indptr[row + 1]
+        start, stop = indptr[row], indptr[row + 1]
         key = hashed(seed + U(step) * ROW_STEP)
         if noise.scheme == MULTINOMIAL:
-            draw_row(indices, start, stop, noise.row_rates[row], noise, key, words, units, counts, values)
+            rate = row_rates[row]
+            draw_row(
+                indices, start, stop, mask, rates, tables, slots, scaled, k, rate, key, words, units, counts, values
+            )
         elif noise.scheme == BERNOULLI:
-            keep_some(indices, start, stop, noise, key, words, values)
+            keep_some(indices, start, stop, mask, rates, scaled, key, words, values)
         if noise.scheme == CLEAN:
             add_scores(weights, indices, start, stop, data, start, scores)
         else:
@@ -163,8 +170,8 @@ def run_epoch(
         new_scale = shrunk if shrunk >= SMALLEST_SCALE else 1.0
         moves = False
         for c in range(classes):
-            side = 1 if examples.labels[row] == first_label + c else 0
-            sign, weight = 2.0 * side - 1.0, examples.weights[row] * class_weights[c, side]
+            side = 1 if labels[row] == first_label + c else 0
+            sign, weight = 2.0 * side - 1.0, row_weights[row] * class_weights[c, side]
             loss, slope = loss_and_slope(settings.loss, sign * (scale * scores[c] + intercepts[0, c]))
             losses[c] += weight * loss
             change = -eta * weight * sign * slope

@@ -17,7 +17,7 @@ from evodrop import stream
 from evodrop.jit import compiled
 from evodrop.kernels import balance, hashed
 
-__all__ = ["UNITS", "UNIT_BITS", "build_tables", "count_of_remainder", "large_count", "stirling", "uniform"]
+__all__ = ["UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -93,6 +93,14 @@ def share_out(rate: float, bits: int, masses: Array) -> None:
         masses[count] = int(pmf)
         masses[last] -= masses[count]
         pmf *= rate / (count + 1)
+
+
+@compiled
+def rare_count(rate: float, bits: int, key: np.uint64, word: np.uint64) -> int:
+    """A count that the table does not give; without a table, any count."""
+    if bits == 0:
+        return int(large_count(rate, key, word))
+    return int(count_of_remainder(rate, bits, uniform(key, word)))
 
 
 @compiled
