@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ class Descent:
     def __init__(self, model: Model, d: int, seed: int) -> None:
         self.model, self.seed = model, seed
         self.squares, self.total_weight = np.zeros(d), 0.0
+        self.diverged = False
         self.history: History = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
     def run(
@@ -69,6 +70,8 @@ class Descent:
             dropout: arguments of :func:`evodrop.linear.plans.make_plan`.
             radius: r / G of Theorem 1, whose step r / (G B sqrt(n)) then takes the place of eta0.
         """
+        if self.diverged:
+            self._diverge()
         history = self.history
         moments, seen = self._second_moments(examples, rows.training)
         plan: Plan | None = None
@@ -98,6 +101,20 @@ class Descent:
         assert plan is not None  # there is at least one epoch
         return epochs, plan
 
+    def coefficients(self) -> tuple[Floats, Floats]:
+        """The coefficients and intercepts of the model, which are finite."""
+        coef, intercept = self.model.coefficients()
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            self._diverge()
+        return coef, intercept
+
+    def _diverge(self) -> NoReturn:
+        self.diverged = True
+        raise DivergedError(
+            f"the weights overflowed before step {self.model.step}; fit anew: "
+            "choose eta0 smaller, or divide X by its largest value"
+        )
+
     def _second_moments(self, examples: Examples, rows: Array) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """E[x_i^2] of all examples so far, these included, and which features these have."""
         weights = np.zeros_like(examples.weights)
@@ -118,10 +135,7 @@ class Descent:
             rows = np.random.default_rng((self.seed, self.model.step)).permutation(rows)
         total = self.model.run(examples, rows, plan.noise, settings, self.seed, class_weights)
         if not math.isfinite(total):
-            raise DivergedError(
-                f"the loss is {total} after step {self.model.step - 1}: the weights overflowed; "
-                f"choose eta0 smaller than {settings.eta0:g}, or divide X by its largest value"
-            )
+            self._diverge()
         return total / float(examples.weights[rows].sum())
 
     def _accuracy(self, X: sparse.csr_array, labels: Array, rows: Array) -> float:

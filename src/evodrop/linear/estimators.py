@@ -21,7 +21,7 @@ from evodrop.linear.losses import LOSSES, steepest_slope
 from evodrop.linear.model import Model, make_examples
 from evodrop.linear.parameters import SGD_PARAMETERS
 from evodrop.linear.plans import check_options
-from evodrop.linear.problems import number_labels, side_weights, split_rows
+from evodrop.linear.problems import check_classes, number_labels, side_weights, split_rows
 from evodrop.linear.validation import checked_examples
 
 __all__ = ["DropoutSGDClassifier"]
@@ -148,11 +148,16 @@ class DropoutSGDClassifier(LinearClassifier):
             y: (n,) classes.
             sample_weight: (n,) weights, not negative; each multiplies the step of its example.
         """
-        previous = (self.classes_, self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
-        X, y, weight = checked_examples(self, X, y, sample_weight)
-        self._begin(np.unique(y), X.shape[1])
-        if previous is not None:
-            self._continue_from(*previous)
+        self._check_options()
+        goes_on = self.warm_start and hasattr(self, "coef_")
+        X, y, weight = checked_examples(self, X, y, sample_weight, reset=not goes_on)
+        classes = np.unique(y)
+        if goes_on and not np.array_equal(classes, self.classes_):
+            past = f"warm_start has a model of classes {self.classes_}"
+            raise ValueError(f"{past}, but y has {classes}; set warm_start=False")
+        self._begin(classes, X.shape[1])
+        if goes_on:
+            self._descent.model.start_at(self.coef_, self.intercept_)
         self._learn(X, y, weight, self.max_iter, self.tol)
         return self
 
@@ -167,6 +172,8 @@ class DropoutSGDClassifier(LinearClassifier):
             classes: all classes of all parts; needed in the first call.
             sample_weight: (n,) weights, not negative.
         """
+        self._validate_params()  # scikit-learn does so in the first call only
+        self._check_options()
         first = not hasattr(self, "_descent")
         known = np.unique(classes) if classes is not None else None if first else self.classes_
         if known is None:
@@ -175,7 +182,8 @@ class DropoutSGDClassifier(LinearClassifier):
             option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
             raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
-        number_labels(y, known)  # before anything is changed
+        check_classes(known)  # before anything is changed, as all that follows
+        number_labels(y, known)
         if first:
             self._begin(known, X.shape[1])
         elif not np.array_equal(known, self.classes_):
@@ -203,24 +211,17 @@ class DropoutSGDClassifier(LinearClassifier):
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
-    def _begin(self, classes: Array, d: int) -> None:
+    def _check_options(self) -> None:
         check_options(self.dropout, self.k, self.match)
         if self.learning_rate == "bound":
             steepest_slope(self.loss)
-        if len(classes) < 2:
-            raise ValueError(f"y holds one class, {classes.tolist()[0]!r}, but a classifier needs at least 2 classes")
+
+    def _begin(self, classes: Array, d: int) -> None:
+        check_classes(classes)
         self.classes_ = classes
         problems = 1 if len(classes) == 2 else len(classes)
         model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
         self._descent = Descent(model, d, int(check_random_state(self.random_state).randint(2**31 - 1)))
-
-    def _continue_from(self, classes: Array, coef: Floats, intercept: Floats) -> None:
-        if not np.array_equal(classes, self.classes_) or coef.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"warm_start has a model of classes {classes} and {coef.shape[1]} features, but the data have classes "
-                f"{self.classes_} and {self.n_features_in_} features; set warm_start=False"
-            )
-        self._descent.model.start_at(coef, intercept)
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
         labels = number_labels(y, self.classes_)
@@ -258,5 +259,5 @@ class DropoutSGDClassifier(LinearClassifier):
         )
 
     def _fitted(self) -> dict[str, Any]:
-        coef, intercept = self._descent.model.coefficients()
+        coef, intercept = self._descent.coefficients()
         return {"coef_": coef, "intercept_": intercept, "t_": float(self._descent.model.step)}

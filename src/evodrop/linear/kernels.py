@@ -224,9 +224,11 @@ def score_rows(
 
 @compiled
 def add_squares(examples: Examples, row_weights: Floats, squares: Floats, seen: Array) -> None:
-    """Add weight x_i^2 of every row to ``squares``, and mark the features seen."""
+    """Add weight x_i^2 of every row that has weight to ``squares``, and mark the features seen there."""
+    indptr, indices, data = examples.indptr, examples.indices, examples.data
     for row in range(len(row_weights)):
-        for j in range(examples.indptr[row], examples.indptr[row + 1]):
-            i = U(examples.indices[j])
-            squares[i] += row_weights[row] * (np.float64(examples.data[j]) * np.float64(examples.data[j]))
-            seen[i] = True
+        if row_weights[row] > 0.0:
+            for j in range(indptr[row], indptr[row + 1]):
+                i, x = U(indices[U(j)]), np.float64(data[U(j)])
+                squares[i] += row_weights[row] * (x * x)
+                seen[i] = True

@@ -123,11 +123,11 @@ class Model:
 
     def weight_norms(self) -> Floats:
         """(d,): the norm of each feature's weights over the problems, of the last iterate."""
-        squares = sum(
-            np.square(block.state[SCALE] * block.weights[:, : block.intercepts.shape[1]]).sum(axis=1)
-            for block in self.blocks
-        )
-        return np.asarray(np.sqrt(squares))
+        squares = np.zeros(len(self.blocks[0].weights))
+        for block in self.blocks:  # one problem after the other: the sum does not depend on the blocks
+            for c in range(block.intercepts.shape[1]):
+                squares += (block.state[SCALE] * block.weights[:, c]) ** 2
+        return np.sqrt(squares)
 
     def _for_each_block(self, task: Callable[[Block], Any]) -> list[Any]:
         if len(self.blocks) == 1:
@@ -147,9 +147,10 @@ def _mixed(block: Block) -> Floats:
     """(d, problems): the average, or the last iterate."""
     problems = block.intercepts.shape[1]
     now, lag = _mixture(block.state)
-    mixed = now * block.weights[:, :problems]
-    if lag != 0.0:
-        mixed += lag * block.weights[:, problems:]
+    with np.errstate(over="ignore", invalid="ignore"):  # whether all is finite is asked later
+        mixed = now * block.weights[:, :problems]
+        if lag != 0.0:
+            mixed += lag * block.weights[:, problems:]
     return np.asarray(mixed)
 
 

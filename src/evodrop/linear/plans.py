@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
-MOST_DRAWS = 2**31 - 1  # a count is kept in 32 bits
+MOST_DRAWS = 2**30  # a count, which may exceed the number of draws before it is corrected, is kept in 32 bits
 LEAST = 1e-300  # a feature whose square is 0 in floating point is never drawn, and never 0 / 0
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 from sklearn.utils import compute_class_weight
 
-__all__ = ["Rows", "number_labels", "side_weights", "split_rows"]
+__all__ = ["Rows", "check_classes", "number_labels", "side_weights", "split_rows"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -20,6 +20,13 @@ class Rows(NamedTuple):
 
     training: Array
     validation: Array
+
+
+def check_classes(classes: Array) -> None:
+    """Raise a ValueError if there are fewer than two."""
+    if len(classes) < 2:
+        found = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
+        raise ValueError(f"there is {found}, but a classifier needs at least 2 classes; give examples of others")
 
 
 def number_labels(y: Array, classes: Array) -> Array:
@@ -35,6 +42,8 @@ def side_weights(class_weight: Any, classes: Array, y: Array) -> Floats:
     """(C, 2): the weights of the negative and the positive side of each problem. Against one of several classes, the
     rest weighs 1, as in SGDClassifier."""
     weights = np.asarray(compute_class_weight(class_weight, classes=classes, y=y), np.float64)
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(f"class_weight is {class_weight}, but the weights of classes are finite and not negative")
     return weights.reshape(1, 2) if len(weights) == 2 else np.column_stack([np.ones(len(weights)), weights])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,27 @@ def checked_examples(
 
 def _check_structure(X: Any) -> None:
     """A kernel reads where indices point, and SciPy believes them unseen: read them all once."""
-    if sparse.issparse(X) and X.format in ("csr", "csc"):
-        try:
+    if not sparse.issparse(X):
+        return
+    try:
+        if hasattr(X, "check_format"):
             X.check_format(full_check=True)
-        except ValueError as error:
-            raise ValueError(
-                f"X is not a valid {X.format.upper()} matrix of shape {X.shape}: {error}. "
-                "Its indices or indptr were changed or built wrongly; build it anew with scipy.sparse"
-            ) from error
+        for axis, places in _coordinates(X):
+            if len(places) and not 0 <= min(places) <= max(places) < X.shape[axis]:
+                raise ValueError(f"coordinates of axis {axis} reach from {min(places)} to {max(places)}")
+    except ValueError as error:
+        raise ValueError(
+            f"X is not a valid {X.format.upper()} matrix of shape {X.shape}: {error}. "
+            "Its indices were changed or built wrongly; build it anew with scipy.sparse"
+        ) from error
+
+
+def _coordinates(X: Any) -> Iterator[tuple[int, Any]]:
+    """The forms that SciPy has no check for: pairs of an axis and places on it."""
+    if X.format == "coo":
+        yield from ((axis, [places.min(), places.max()]) for axis, places in enumerate(X.coords) if len(places))
+    elif X.format == "lil":
+        yield from ((1, row) for row in X.rows)
 
 
 def _canonical(X: Any) -> sparse.csr_array:
