@@ -25,10 +25,12 @@ def draw_rows(indices, noise, size, seed):
     counts = np.empty((size, len(indices)), np.int32)
     values = np.empty((size, len(indices)))
     words = np.empty(len(indices) + 4, np.uint64)
+    units, slots, scaled, rate = words.view(np.uint16), noise.slots, noise.scaled, noise.row_rates[0]
+    mask, rates, tables, k, stop = noise.mask, noise.rates, noise.tables, noise.k, len(indices)
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
-        law = (noise.mask, noise.rates, noise.tables, noise.slots, noise.scaled, noise.k, noise.row_rates[0])
-        draw_row(indices, 0, len(indices), *law, key, words, words.view(np.uint16), counts[r], values[r])
+        row, noisy = counts[r], values[r]
+        draw_row(indices, 0, stop, mask, rates, tables, slots, scaled, k, rate, key, words, units, row, noisy)
     return counts, values
 
 

@@ -1,4 +1,8 @@
-"""Door 2: linear models of sparse data, with dropout that follows the data. For scikit-learn; needs no torch."""
+"""Linear models for sparse data, with dropout that follows the data: scikit-learn estimators that need no torch.
+
+``DropoutSGDClassifier`` learns by SGD on corrupted examples, ``DropoutLogisticRegression`` integrates the noise out.
+``iter_svmlight`` reads files larger than memory; ``tune_step_size`` and ``tune_rate`` find the two numbers to choose.
+"""
 
 from __future__ import annotations
 

@@ -56,9 +56,10 @@ def progress_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int,
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(),
+        progress.TimeElapsedColumn(),
         progress.TextColumn("{task.fields[note]}"),
     )
     with progress.Progress(*columns) as bar:
         task = bar.add_task(title, total=total, note="")
         yield lambda done, note: bar.update(task, completed=done, note=note)
+        bar.update(task, total=bar.tasks[task].completed)  # what ends early has come to its end

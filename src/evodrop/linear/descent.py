@@ -56,6 +56,7 @@ class Descent:
         *,
         radius: float | None,
         shuffle: bool,
+        tail: bool,
         epochs: int,
         tol: float | None,
         patience: int,
@@ -69,6 +70,7 @@ class Descent:
             X: the matrix of the examples.
             dropout: arguments of :func:`evodrop.linear.plans.make_plan`.
             radius: r / G of Theorem 1, whose step r / (G B sqrt(n)) then takes the place of eta0.
+            tail: begin the average anew after 1, 2, 4, 8 and so on epochs.
         """
         if self.diverged:
             self._diverge()
@@ -76,9 +78,11 @@ class Descent:
         moments, seen = self._second_moments(examples, rows.training)
         plan: Plan | None = None
         costs: list[float] = []
-        with progress_bar("epochs", epochs, verbose) as bar:
+        with progress_bar("epochs", epochs, verbose and epochs > 1) as bar:
             for epoch in range(1, epochs + 1):
                 start = perf_counter()
+                if tail and len(history["loss"]).bit_count() == 1:
+                    self.model.restart_average()
                 if plan is None or dropout["dropout"] == "weight-aware":
                     plan = make_plan(
                         moments=moments, examples=examples, seen=seen, weight_norms=self.model.weight_norms, **dropout

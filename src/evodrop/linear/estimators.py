@@ -50,7 +50,7 @@ class DropoutSGDClassifier(LinearClassifier):
     Several classes are learned one against the rest, with the same noise.
 
     Parameters named as in :class:`sklearn.linear_model.SGDClassifier` mean what they mean there. The defaults were
-    chosen on 20 Newsgroups and Reuters-52, rows of norm 1; other data may need another ``eta0``.
+    chosen on 20 Newsgroups and Reuters-52, rows of norm 1. Scale other data, and try a smaller ``eta0``.
 
     Args:
         dropout: the noise. "data-dependent": multinomial with p_i ~ sqrt(E x_i^2) of the training data, the choice of
@@ -71,7 +71,8 @@ class DropoutSGDClassifier(LinearClassifier):
         power_t: exponent of "invscaling".
         radius: r of "bound", the norm of the weights that are looked for.
         average: True: the model is the average of all iterates, as in Theorem 1. A number: of those from that step on.
-            False: it is the last iterate.
+            "tail": of those of the last epochs, as the average begins anew after 1, 2, 4, 8 and so on. False: it is the
+            last iterate.
         max_iter, tol, n_iter_no_change: at most ``max_iter`` epochs; stop when the mean loss (with ``early_stopping``
             the validation score) of the last ``n_iter_no_change`` epochs is not better by ``tol`` than that of as many
             epochs before them.
@@ -92,7 +93,7 @@ class DropoutSGDClassifier(LinearClassifier):
         k_: number of draws; expected number of kept features for "standard" and "water-filling"; None for "none".
         history_: lists with one number per epoch: "loss", the mean loss at the corrupted examples; "train_error", the
             share of clean training examples that the model gets wrong; "validation_score" (nan without early stopping);
-            "seconds".
+            "seconds", to find that error included, and in the first epoch to make the tables of the noise.
 
     Examples:
         >>> import scipy.sparse
@@ -117,7 +118,7 @@ class DropoutSGDClassifier(LinearClassifier):
         eta0: float = 1.0,
         power_t: float = 0.25,
         radius: float = 100.0,
-        average: bool | int = False,
+        average: bool | int | str = "tail",
         max_iter: int = 1000,
         tol: float | None = 1e-3,
         n_iter_no_change: int = 5,
@@ -237,6 +238,7 @@ class DropoutSGDClassifier(LinearClassifier):
             {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match},
             radius=self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None,
             shuffle=self.shuffle,
+            tail=self.average == "tail",
             epochs=epochs,
             tol=tol,
             patience=self.n_iter_no_change,
@@ -255,7 +257,7 @@ class DropoutSGDClassifier(LinearClassifier):
             float(self.power_t) if self.learning_rate == "invscaling" else 0.0,
             float(self.alpha),
             bool(self.fit_intercept),
-            float(self.average) if self.average else math.inf,
+            1.0 if self.average == "tail" else float(self.average) if self.average else math.inf,
         )
 
     def _fitted(self) -> dict[str, Any]:

@@ -86,6 +86,13 @@ class Model:
             block.weights[:, : block.intercepts.shape[1]] = coef[part].T
             block.intercepts[0] = intercept[part]
 
+    def restart_average(self) -> None:
+        """Forget the iterates so far: the average is of those to come."""
+        for block in self.blocks:
+            block.weights[:, block.intercepts.shape[1] :] = 0.0
+            block.intercepts[1] = 0.0
+            block.state[[CLOCK, AVERAGED]] = 0.0
+
     def run(
         self, examples: Examples, order: Array, noise: Noise, settings: Settings, seed: int, class_weights: Floats
     ) -> float:
@@ -122,11 +129,12 @@ class Model:
         return np.ascontiguousarray(coef), np.concatenate([_shifts(block) for block in self.blocks])
 
     def weight_norms(self) -> Floats:
-        """(d,): the norm of each feature's weights over the problems, of the last iterate."""
+        """(d,): the norm of each feature's weights over the problems, of the last iterate, in units of the largest."""
         squares = np.zeros(len(self.blocks[0].weights))
-        for block in self.blocks:  # one problem after the other: the sum does not depend on the blocks
-            for c in range(block.intercepts.shape[1]):
-                squares += (block.state[SCALE] * block.weights[:, c]) ** 2
+        columns = [block.weights[:, c] for block in self.blocks for c in range(block.intercepts.shape[1])]
+        peak = max(np.abs(column).max() for column in columns)
+        for column in columns:  # one problem after the other: the sum does not depend on the blocks
+            squares += (column / (peak or 1.0)) ** 2
         return np.sqrt(squares)
 
     def _for_each_block(self, task: Callable[[Block], Any]) -> list[Any]:

@@ -38,7 +38,7 @@ SGD_PARAMETERS: dict[str, list[Any]] = {
     "eta0": [POSITIVE],
     "power_t": [NOT_NEGATIVE],
     "radius": [POSITIVE],
-    "average": ["boolean", Interval(Integral, 0, None, closed="left")],
+    "average": ["boolean", Interval(Integral, 0, None, closed="left"), StrOptions({"tail"})],
     "tol": [NOT_NEGATIVE, None],
     "n_iter_no_change": [POSITIVE_INTEGER],
     "early_stopping": ["boolean"],

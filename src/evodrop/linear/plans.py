@@ -81,7 +81,7 @@ def make_plan(
         probs = np.full(len(moments), 1.0 / len(moments))
     if dropout == "weight-aware" and weight_norms is not None:
         tight = weight_norms() * root  # |w_i| sqrt(E x_i^2), the supplement's tighter bound
-        if tight.any():
+        if tight.any() and np.isfinite(tight).all():
             probs = WEIGHT_SHARE * (tight / tight.sum()) + (1.0 - WEIGHT_SHARE) * probs
     draws = _draws(moments, probs, rate, k, match)
     noise = (

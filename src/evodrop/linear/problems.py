@@ -34,7 +34,7 @@ def number_labels(y: Array, classes: Array) -> Array:
     labels = np.searchsorted(classes, y).clip(max=len(classes) - 1)
     unknown = classes[labels] != y
     if unknown.any():
-        raise ValueError(f"y holds the class {y[unknown][0]!r}, which is not among classes {classes!r}")
+        raise ValueError(f"y holds the class {y[unknown].tolist()[0]!r}, which is not among classes {classes.tolist()}")
     return np.asarray(labels)
 
 

@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing
 
 from evodrop.linear.callbacks import progress_bar
 from evodrop.linear.descent import DivergedError
+from evodrop.linear.validation import row_indexable
 
 __all__ = ["PAPER_GRID", "Tuning", "tune_rate", "tune_step_size"]
 
@@ -37,9 +38,10 @@ class Tuning(NamedTuple):
     estimator: Any
 
     def __str__(self) -> str:
-        rows = [f"{self.name:>12}  error"]
-        rows += [f"{value:>12g}  {error:.4%}{'  best' * (value == self.best)}" for value, error in self.errors.items()]
-        return "\n".join(rows)
+        at_end = len(self.errors) > 1 and self.best in (min(self.errors), max(self.errors))
+        remark = "  best, at the end of the grid: try beyond" if at_end else "  best"
+        rows = [f"{value:>12g}  {error:.4%}{remark * (value == self.best)}" for value, error in self.errors.items()]
+        return "\n".join([f"{self.name:>12}  error", *rows])
 
 
 def tune_step_size(
@@ -57,7 +59,8 @@ def tune_step_size(
 
     Every step size gets the same number of epochs; the best has the smallest training error on clean examples, averaged
     over the epochs, which rewards a fast descent. Examples with rows of norm 1 need larger steps than the paper's: give
-    a grid that reaches 10.
+    a grid that reaches 10. All fits, and the estimator in the result, have learning_rate="constant", max_iter=epochs,
+    tol=None and early_stopping=False.
 
     Args:
         estimator: a :class:`DropoutSGDClassifier`; it is cloned, not changed. With a ``random_state``, every step size
@@ -118,9 +121,11 @@ def tune_rate(
         >>> tune_rate(DropoutSGDClassifier(random_state=0), X, y, [0.5, 0.2], verbose=0).errors
         {0.5: 0.0, 0.2: 0.0}
     """
-    splitter = (
-        StratifiedShuffleSplit(1, test_size=0.2, random_state=0) if cv is None else check_cv(cv, y, classifier=True)
-    )
+    if getattr(estimator, "k", None) is not None or getattr(estimator, "dropout", None) == "none":
+        raise ValueError(f"the rate has no effect on {estimator}, which has its own k or no dropout; leave those out")
+    X = row_indexable(X)
+    once = StratifiedShuffleSplit(1, test_size=0.2, random_state=0)
+    splitter = once if cv is None else check_cv(cv, y, classifier=True)
     splits = list(splitter.split(X, y))
 
     def run(rate: float) -> float:

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 
-__all__ = ["checked_examples", "checked_rows"]
+__all__ = ["checked_examples", "checked_rows", "row_indexable"]
 
 DTYPES = (np.float64, np.float32)
 
@@ -38,6 +38,12 @@ def checked_examples(
     if not weight.any():
         raise ValueError("sample_weight is zero for every example, so there is nothing to learn from")
     return _canonical(X), y, weight
+
+
+def row_indexable(X: Any) -> Any:
+    """X in a form whose rows can be picked out: a sparse matrix as CSR."""
+    _check_structure(X)
+    return X.tocsr() if sparse.issparse(X) else X
 
 
 def _check_structure(X: Any) -> None:
