@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import evodrop
+from evodrop import jit
+from evodrop.linear.kernels import run_epoch
 
 SOURCE = Path(evodrop.__file__).parent
 ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
@@ -69,6 +71,12 @@ def fresh(code):
 )
 def test_importing_brings_no_more_than_it_needs(statement, absent):
     assert fresh(f"{statement}; import sys; print([name for name in {absent.split()} if name in sys.modules])") == "[]"
+
+
+def test_machine_code_is_made_anew_when_any_kernel_has_changed():
+    """numba's cache stamps the file of a kernel alone; ours stamps all of them."""
+    assert run_epoch._cache._cache_file._source_stamp[1] == jit._sources()
+    assert len(jit._sources()) == 64
 
 
 def test_importing_is_quick():

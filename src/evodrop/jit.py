@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -18,16 +21,25 @@ def compiled(kernel: Callable[..., Any]) -> Any:
     Where no cache folder can be written, numba refuses ``cache=True``; then the code is compiled in memory.
     """
     # error_model="numpy": a division by zero gives inf or nan and no branch, so loops vectorise.
-    return _cached(lambda cache: numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel))
+    dispatcher = _cached(lambda cache: numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel))
+    # numba looks only at the file of a kernel, not at the files of the kernels that it calls.
+    files = getattr(dispatcher._cache, "_cache_file", None)
+    if files is not None:
+        files._source_stamp = (files._source_stamp, _sources())
+    return dispatcher
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of every file that holds a kernel, or may."""
+    root = Path(__file__).parent
+    paths = sorted([*root.glob("*.py"), *root.glob("linear/*.py")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 
 def inlined(kernel: Callable[..., Any]) -> Any:
-    """Compile ``kernel`` into every kernel that calls it.
-
-    A call passes each array as seven numbers, and a named tuple as all of its arrays: in a loop over short rows, that
-    takes longer than the work.
-    """
-    return numba.njit(nogil=True, error_model="numpy", inline="always")(kernel)
+    """Compile ``kernel`` into every kernel that calls it: in a loop over short rows, a call outlasts its work."""
+    return numba.njit(inline="always")(kernel)
 
 
 def compiled_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -19,7 +19,7 @@ from evodrop.linear.model import Model
 from evodrop.linear.plans import Plan, make_plan
 from evodrop.linear.problems import Rows
 
-__all__ = ["Descent", "DivergedError", "History"]
+__all__ = ["Descent", "DivergedError"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -125,9 +125,10 @@ class Descent:
         weights[rows] = examples.weights[rows]
         squares, seen = np.zeros_like(self.squares), np.zeros(len(self.squares), np.bool_)
         add_squares(examples, weights, squares, seen)
+        squares += self.squares
         if not math.isfinite(squares.sum()):
             raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
-        self.squares += squares
+        self.squares = squares
         self.total_weight += float(weights.sum())
         return self.squares / self.total_weight, seen
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from evodrop import stream
 from evodrop.jit import compiled, inlined
 from evodrop.kernels import hashed
-from evodrop.linear.poisson import UNIT_BITS, UNITS, rare_count, stirling, uniform
+from evodrop.linear.poisson import SLOT_BITS, SLOT_MASK, UNIT_BITS, UNITS, rare_count, stirling, uniform
 
 __all__ = ["Noise", "draw_row", "keep_some", "spread"]
 
@@ -43,7 +43,7 @@ class Noise(NamedTuple):
     mask: int  # feature i has the rate of i & mask: its own (mask -1), or one for all (mask 0)
     rates: Floats  # k p_i; for Bernoulli noise the keep probabilities
     tables: Array  # as of poisson.build_tables
-    slots: Array  # for each non-zero, where the table of its feature begins
+    slots: Array  # for each non-zero, the slot of its feature
     scaled: Floats  # for each non-zero, its value over the rate of its feature
     row_rates: Floats  # for each row, the sum of the rates of its features
 
@@ -54,7 +54,8 @@ def spread(
 ) -> tuple[Array, Floats, Floats]:
     """slots, scaled and row_rates of a :class:`Noise`: what a row needs of its features, in the order of its non-zeros.
 
-    An epoch then reads them one after the other, and looks up no feature but for its table and its weight.
+    An epoch then reads them one after the other, and looks up a feature only for its table or keep probability, and for
+    its weight.
     """
     slots, scaled = np.empty(len(indices), where.dtype), np.empty(len(indices))
     row_rates = np.zeros(len(indptr) - 1)
@@ -69,7 +70,7 @@ def spread(
 
 @compiled
 def log_ratio(total: int, k: int, rate: float) -> float:
-    """log(binomial(total) / poisson(total)) for k trials with mean ``rate`` < k: no term is larger than the total."""
+    """log(binomial(total) / poisson(total)) for k trials of mean ``rate`` < k. No term exceeds the total or the rate."""
     rest = k - total
     if rest < 0:
         return -np.inf
@@ -103,8 +104,8 @@ def coupled_total(total: int, k: int, rate: float, key: np.uint64) -> int:
 def total_of_excess(k: int, rate: float, chance: float) -> int:
     """A number from the law in proportion to max(0, binomial - poisson).
 
-    The ratio binomial / poisson is largest at the peak, and above 1 on an interval around it. The common factor of
-    all poisson probabilities does not matter: it is 1 at the peak.
+    The ratio binomial / poisson is largest at the peak, and above 1 on an interval around it. Poisson probabilities are
+    taken relative to that of the peak.
     """
     peak = min(k, int(rate) + 1)
     highest = math.exp(log_ratio(peak, k, rate))
@@ -138,16 +139,15 @@ def total_of_excess(k: int, rate: float, chance: float) -> int:
 def exchange(counts: Array, rates: Floats, total: int, wanted: int, key: np.uint64) -> None:
     """Add draws in proportion to the rates, or take draws away at random, until the counts sum to ``wanted``."""
     word, size = EXCHANGE, len(rates)
-    steps = np.cumsum(rates[:size]) if wanted > total else np.cumsum(counts[:size].astype(np.float64))
+    steps = np.cumsum(rates) if wanted > total else np.cumsum(counts[:size].astype(np.float64))
     full = counts[:size].copy()
     while total != wanted:
         place = uniform(key, word) * steps[-1]
         word += U(1)
         unit = min(np.searchsorted(steps, place, side="right"), size - 1)
         if wanted > total:
-            if rates[unit] > 0.0:  # else the place is a rounding error
-                counts[unit] += 1
-                total += 1
+            counts[unit] += 1
+            total += 1
         elif place - (steps[unit] - full[unit]) < counts[unit]:  # else that draw was taken away before
             counts[unit] -= 1
             total -= 1
@@ -172,7 +172,7 @@ def keep_some(
     """values = the row from start to stop times Bernoulli noise: its value over the keep probability, or 0."""
     for j in range(stop - start):
         words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
-    if mask == 0:
+    if mask == 0:  # one probability for all: the loop vectorises
         same = keep[0]
         for j in range(stop - start):
             values[j] = scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < same)
@@ -208,24 +208,25 @@ def draw_row(
     total = np.int64(0)
     for j in range(size):
         slot = np.int64(slots[U(start + j)])
-        bits = slot & 15
+        bits = slot & SLOT_MASK
         target = np.int64(units[j]) << bits
         bucket, low = target >> UNIT_BITS, target & (UNITS - 1)
-        entry = np.int64(tables[U((slot >> 4) + bucket)])
+        entry = np.int64(tables[U((slot >> SLOT_BITS) + bucket)])
         last = (1 << bits) - 1
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
+            # Its words are far behind those of the tables, and 2^20 apart.
             count = rare_count(rates[U(indices[U(start + j)] & mask)], bits, key, RARE + (U(j) << U(20)))
         counts[j] = count
         values[j] = scaled[U(start + j)] * count
         total += count
     wanted = coupled_total(total, k, rate, key)
     if wanted != total:
-        row_rates = np.empty(size)
+        own_rates = np.empty(size)
         for j in range(size):
-            row_rates[j] = rates[U(indices[U(start + j)] & mask)]
-        exchange(counts, row_rates, total, wanted, key)
+            own_rates[j] = rates[U(indices[U(start + j)] & mask)]
+        exchange(counts, own_rates, total, wanted, key)
         for j in range(size):
             values[j] = scaled[U(start + j)] * counts[j]

@@ -49,8 +49,9 @@ class DropoutSGDClassifier(LinearClassifier):
     with noise of mean 1. A step costs the non-zeros of its row, whatever the number of features and of draws.
     Several classes are learned one against the rest, with the same noise.
 
-    Parameters named as in :class:`sklearn.linear_model.SGDClassifier` mean what they mean there. The defaults were
-    chosen on 20 Newsgroups and Reuters-52, rows of norm 1. Scale other data, and try a smaller ``eta0``.
+    Parameters named as in :class:`sklearn.linear_model.SGDClassifier` mean what they mean there, but for the tail
+    average, the learning rate "bound" and the rule when to stop. The defaults were chosen on 20 Newsgroups and
+    Reuters-52, rows of norm 1. Scale other data, and try a smaller ``eta0``.
 
     Args:
         dropout: the noise. "data-dependent": multinomial with p_i ~ sqrt(E x_i^2) of the training data, the choice of
@@ -89,8 +90,8 @@ class DropoutSGDClassifier(LinearClassifier):
         coef_, intercept_, classes_, n_features_in_: as usual.
         n_iter_: epochs of the last fit.
         t_: number of the next step, 1 at first.
-        probs_: (d,) sampling probabilities; keep probabilities for "standard" and "water-filling"; None for "none".
-        k_: number of draws; expected number of kept features for "standard" and "water-filling"; None for "none".
+        probs_: (d,) sampling probabilities; keep probabilities for "standard" and "water-filling"; None without noise.
+        k_: number of draws; expected number of kept features for "standard" and "water-filling"; None without noise.
         history_: lists with one number per epoch: "loss", the mean loss at the corrupted examples; "train_error", the
             share of clean training examples that the model gets wrong; "validation_score" (nan without early stopping);
             "seconds", to find that error included, and in the first epoch to make the tables of the noise.

@@ -24,10 +24,14 @@ from evodrop.linear.draws import Noise, draw_row, keep_some
 from evodrop.linear.losses import loss_and_slope
 
 __all__ = [
+    "AVERAGED",
     "BERNOULLI",
     "CLEAN",
+    "CLOCK",
     "FIRST_STATE",
     "MULTINOMIAL",
+    "SCALE",
+    "STEP",
     "Examples",
     "Settings",
     "add_squares",
@@ -41,7 +45,7 @@ Floats = npt.NDArray[np.float64]
 CLEAN, BERNOULLI, MULTINOMIAL = range(3)
 SCALE, CLOCK, AVERAGED, STEP = range(4)  # what the state array holds
 FIRST_STATE = (1.0, 0.0, 0.0, 1.0)  # and how it begins
-SMALLEST_SCALE = 1e-9
+SMALLEST_SCALE = 1e-9  # far from underflow, and seldom reached
 
 U = np.uint64
 GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
@@ -140,7 +144,7 @@ def run_epoch(
     Row 0 of the intercepts is the present ones, row 1 the sum of those averaged.
     """
     classes = intercepts.shape[1]
-    words, counts = np.empty(examples.longest + 4, np.uint64), np.empty(examples.longest, np.int32)
+    words, counts = np.empty(examples.longest, np.uint64), np.empty(examples.longest, np.int32)
     values = np.empty(examples.longest)
     scores, steps = np.empty(classes), np.empty(classes)
     scale, clock, averaged, step = state[SCALE], state[CLOCK], state[AVERAGED], state[STEP]
@@ -203,12 +207,12 @@ def score_rows(
     data: Array,
     rows: Array,
     weights: Floats,
-    now: float,
-    lag: float,
+    of_v: float,
+    of_lag: float,
     shifts: Floats,
     scores: Floats,
 ) -> None:
-    """scores = shifts + x . (now v + lag lag) of clean rows, without making such a vector of d features."""
+    """scores = shifts + x . (of_v v + of_lag lag) of clean rows, without making such a vector of d features."""
     classes = len(shifts)
     for r in range(len(rows)):
         for c in range(classes):
@@ -216,10 +220,10 @@ def score_rows(
         for j in range(indptr[rows[r]], indptr[rows[r] + 1]):
             i, x = U(indices[U(j)]), data[U(j)]
             for c in range(classes):
-                scores[r, c] += x * now * weights[i, c]
-            if lag != 0.0:
+                scores[r, c] += x * of_v * weights[i, c]
+            if of_lag != 0.0:
                 for c in range(classes):
-                    scores[r, c] += x * lag * weights[i, classes + c]
+                    scores[r, c] += x * of_lag * weights[i, classes + c]
 
 
 @compiled

@@ -19,7 +19,6 @@ POSITIVE = Interval(Real, 0, None, closed="neither")
 
 BOTH: dict[str, list[Any]] = {
     "rate": [Interval(Real, 0, 1, closed="left")],
-    "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
     "match": [StrOptions(set(MATCHES))],
     "alpha": [NOT_NEGATIVE],
     "fit_intercept": ["boolean"],
@@ -33,12 +32,13 @@ BOTH: dict[str, list[Any]] = {
 SGD_PARAMETERS: dict[str, list[Any]] = {
     **BOTH,
     "dropout": [StrOptions(set(DROPOUTS))],
+    "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
     "loss": [StrOptions(set(LOSSES))],
     "learning_rate": [StrOptions({"constant", "invscaling", "bound"})],
     "eta0": [POSITIVE],
     "power_t": [NOT_NEGATIVE],
     "radius": [POSITIVE],
-    "average": ["boolean", Interval(Integral, 0, None, closed="left"), StrOptions({"tail"})],
+    "average": ["boolean", Interval(Integral, 0, 2**53, closed="both"), StrOptions({"tail"})],
     "tol": [NOT_NEGATIVE, None],
     "n_iter_no_change": [POSITIVE_INTEGER],
     "early_stopping": ["boolean"],

@@ -68,7 +68,7 @@ def make_plan(
     check_options(dropout, k, match)
     total = float(moments.sum())
     exact = rate == 0.0 and (match != "draws" or dropout == "standard")  # what the match approaches: no noise
-    if dropout == "none" or total == 0.0 or (exact and k is None):
+    if dropout == "none" or total == 0.0 or exact:
         return Plan(_noise(CLEAN, 0, np.ones(1), examples, None), None, None, total)
     if dropout == "standard":
         keep = np.full(len(moments), 1.0 - rate)
@@ -82,6 +82,7 @@ def make_plan(
     if dropout == "weight-aware" and weight_norms is not None:
         tight = weight_norms() * root  # |w_i| sqrt(E x_i^2), the supplement's tighter bound
         if tight.any() and np.isfinite(tight).all():
+            tight /= tight.max()  # so that the sum is finite
             probs = WEIGHT_SHARE * (tight / tight.sum()) + (1.0 - WEIGHT_SHARE) * probs
     draws = _draws(moments, probs, rate, k, match)
     noise = (
@@ -132,6 +133,8 @@ def _water_filling(
 def _noise(scheme: int, k: int, rates: Floats, examples: Examples, seen: Any) -> Noise:
     """For the features seen; if ``seen`` is None all are alike, and there is one rate."""
     rates = np.maximum(rates, LEAST)
+    if not np.isfinite(rates).all():  # a kernel would draw for ever
+        raise ValueError("the probabilities of the dropout are not finite; divide X by its largest value")
     mask, where, tables = 0 if seen is None else -1, np.zeros(len(rates), np.uint32), np.zeros(0, np.uint16)
     if scheme == CLEAN:
         return Noise(scheme, k, mask, rates, tables, where, rates, rates)

@@ -2,7 +2,8 @@
 
 A count costs 16 random bits: 2^16 units of mass are shared out by an alias table, floor(2^16 pmf(c)) of them to the
 count c. What rounding cut off, and the tail that the table has no room for, are units of their own; who draws one of
-those gets a count from exactly that remainder, computed from the pmf in double precision.
+those gets a count from exactly that remainder, computed from the pmf in double precision. A rate that no table serves
+is drawn by transformed rejection.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from evodrop import stream
 from evodrop.jit import compiled
 from evodrop.kernels import balance, hashed
 
-__all__ = ["UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
+__all__ = ["SLOT_BITS", "SLOT_MASK", "UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-UNIT_BITS = 16
+UNIT_BITS, SLOT_BITS = 16, 4
+SLOT_MASK = (1 << SLOT_BITS) - 1
 UNITS = 1 << UNIT_BITS
 # A table has 2^bits entries of 16 bits: 16 - bits of threshold, and then the other count. It serves rates up to
-# LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has no table.
+# LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has a table of
+# one entry, 0, which sends every draw to rare_count.
 LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
@@ -54,11 +57,11 @@ def bits_for(rate: float) -> int:
 
 @compiled
 def place_tables(rates: Floats, present: Array, where: Array) -> int:
-    """where[i] = 16 times the place where the table of feature i begins, plus its bits. Gives the size of them all."""
+    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Gives the whole size."""
     size = 0
     for i in present:
         bits = bits_for(rates[i])
-        where[i] = (size << 4) | bits
+        where[i] = (size << SLOT_BITS) | bits
         size += 1 << bits
     return size
 
@@ -67,12 +70,11 @@ def place_tables(rates: Floats, present: Array, where: Array) -> int:
 def fill_tables(rates: Floats, present: Array, where: Array, tables: Array) -> None:
     masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
     for i in present:
-        place, bits = where[i] >> 4, where[i] & 15
-        if bits > 0:
-            share_out(rates[i], bits, masses)
-            balance(masses, table, bits, UNIT_BITS)
-            for bucket in range(1 << bits):
-                tables[place + bucket] = table[bucket]
+        place, bits = where[i] >> SLOT_BITS, where[i] & SLOT_MASK
+        share_out(rates[i], bits, masses)
+        balance(masses, table, bits, UNIT_BITS)
+        for bucket in range(1 << bits):
+            tables[place + bucket] = table[bucket]
 
 
 def build_tables(rates: Floats, present: Array) -> tuple[Array, Array]:
@@ -80,7 +82,7 @@ def build_tables(rates: Floats, present: Array) -> tuple[Array, Array]:
     where = np.zeros(len(rates), np.int64)
     tables = np.zeros(place_tables(rates, present, where), np.uint16)
     fill_tables(rates, present, where, tables)
-    return where.astype(np.uint32) if len(tables) < 1 << 28 else where, tables
+    return where.astype(np.uint32) if len(tables) < 1 << (32 - SLOT_BITS) else where, tables
 
 
 @compiled
@@ -148,7 +150,7 @@ def large_count(rate: float, key: np.uint64, word: np.uint64) -> int:
 
 @compiled
 def log_pmf(count: float, rate: float) -> float:
-    """log(rate^count exp(-rate) / count!), where no term is much larger than the result."""
+    """log(rate^count exp(-rate) / count!), where no term is much larger than count - rate."""
     if count == 0:
         return -rate
     return float(
@@ -158,7 +160,8 @@ def log_pmf(count: float, rate: float) -> float:
 
 @compiled
 def stirling(n: float) -> float:
+    """What log n! has beyond Stirling's formula, for n >= 1."""
     if n < 16:
         return float(STIRLING[int(n)])
-    square = n * n
+    square = float(n) * float(n)  # as integers, 1680 n^2 would wrap round from n = 10^8 on
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
