@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_callback", "inlined", "next_of", "pointer_to"]
+__all__ = ["compiled", "compiled_callback", "inlined", "next_of", "pointer_to", "prefetch"]
 
 
 def compiled(kernel: Callable[..., Any]) -> Any:
@@ -71,5 +73,19 @@ def _next_of(_: Any, numbers: Any, step: Any) -> Any:
     return types.int64(numbers, step), code
 
 
+def _prefetch(_: Any, array: Any, index: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        byte, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
+        builder.call(function, [address, integer(0), integer(3), integer(1)])  # to read, to keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, index), code
+
+
 pointer_to: Any = intrinsic(_pointer_to)  # pointer_to(address, type): an integer as a pointer to items of the type
+prefetch: Any = intrinsic(_prefetch)  # prefetch(array, index): the cache may fetch that item already
 next_of: Any = intrinsic(_next_of)  # next_of(numbers, step): add to the first number, give what it was; never split

@@ -70,7 +70,7 @@ def spread(
 
 @compiled
 def log_ratio(total: int, k: int, rate: float) -> float:
-    """log(binomial(total) / poisson(total)) for k trials of mean ``rate`` < k. No term exceeds the total or the rate."""
+    """log(binomial(total) / poisson(total)) for k trials of mean ``rate`` < k; no term exceeds total or rate."""
     rest = k - total
     if rest < 0:
         return -np.inf

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop import stream
-from evodrop.jit import compiled, inlined
+from evodrop.jit import compiled, inlined, prefetch
 from evodrop.kernels import hashed
 from evodrop.linear.draws import Noise, draw_row, keep_some
 from evodrop.linear.losses import loss_and_slope
@@ -45,6 +45,7 @@ Floats = npt.NDArray[np.float64]
 CLEAN, BERNOULLI, MULTINOMIAL = range(3)
 SCALE, CLOCK, AVERAGED, STEP = range(4)  # what the state array holds
 FIRST_STATE = (1.0, 0.0, 0.0, 1.0)  # and how it begins
+AHEAD = 64  # so many non-zeros are fetched early; then the hardware sees the pattern
 SMALLEST_SCALE = 1e-9  # far from underflow, and seldom reached
 
 U = np.uint64
@@ -69,6 +70,13 @@ class Settings(NamedTuple):
     alpha: float
     fit_intercept: bool
     average_from: float  # the step from which iterates are averaged
+
+
+@inlined
+def fetch(array: Array, start: int, stop: int) -> None:
+    """Have the beginning of a row brought to the cache."""
+    for j in range(start, min(stop, start + AHEAD), 8):
+        prefetch(array, np.int64(j))
 
 
 @inlined
@@ -153,8 +161,18 @@ def run_epoch(
     labels, row_weights = examples.labels, examples.weights
     mask, rates, tables, slots, scaled = noise.mask, noise.rates, noise.tables, noise.slots, noise.scaled
     row_rates, k = noise.row_rates, noise.k
-    for row in order:
+    for t in range(len(order)):
+        row = order[t]
         start, stop = indptr[row], indptr[row + 1]
+        if t + 1 < len(order):  # rows come in random order: the next one would be waited for
+            ahead, end = indptr[order[t + 1]], indptr[order[t + 1] + 1]
+            fetch(indices, ahead, end)
+            if noise.scheme == CLEAN:
+                fetch(data, ahead, end)
+            else:
+                fetch(scaled, ahead, end)
+            if noise.scheme == MULTINOMIAL:
+                fetch(slots, ahead, end)
         key = hashed(seed + U(step) * ROW_STEP)
         if noise.scheme == MULTINOMIAL:
             rate = row_rates[row]

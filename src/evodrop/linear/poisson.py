@@ -57,7 +57,7 @@ def bits_for(rate: float) -> int:
 
 @compiled
 def place_tables(rates: Floats, present: Array, where: Array) -> int:
-    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Gives the whole size."""
+    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Gives their size."""
     size = 0
     for i in present:
         bits = bits_for(rates[i])
