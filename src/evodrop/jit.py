@@ -78,7 +78,8 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         byte, integer = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        name = "llvm.prefetch.p0i8"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)  # type: ignore[no-untyped-call]
         address = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
         builder.call(function, [address, integer(0), integer(3), integer(1)])  # to read, to keep, data
         return context.get_dummy_value()

@@ -17,17 +17,7 @@ from evodrop import stream
 from evodrop.definitions import LEAST_RATE
 from evodrop.jit import compiled, compiled_callback, next_of, pointer_to
 
-__all__ = [
-    "WRAPPED",
-    "Task",
-    "balance",
-    "build_table",
-    "drop_rows",
-    "hashed",
-    "plan_draws",
-    "scale_rows",
-    "section_for",
-]
+__all__ = ["WRAPPED", "Task", "balance", "build_table", "drop_rows", "hashed", "scale_rows", "section_for"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -137,9 +137,8 @@ class DropoutSGDClassifier(LinearClassifier):
         self.loss, self.alpha, self.class_weight, self.fit_intercept = loss, alpha, class_weight, fit_intercept
         self.learning_rate, self.eta0, self.power_t, self.radius = learning_rate, eta0, power_t, radius
         self.average, self.max_iter, self.tol, self.n_iter_no_change = average, max_iter, tol, n_iter_no_change
-        self.early_stopping, self.validation_fraction = early_stopping, validation_fraction
-        self.shuffle, self.warm_start, self.random_state = shuffle, warm_start, random_state
-        self.n_jobs, self.verbose = n_jobs, verbose
+        self.early_stopping, self.validation_fraction, self.shuffle = early_stopping, validation_fraction, shuffle
+        self.warm_start, self.random_state, self.n_jobs, self.verbose = warm_start, random_state, n_jobs, verbose
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DropoutSGDClassifier:
@@ -155,8 +154,7 @@ class DropoutSGDClassifier(LinearClassifier):
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=not goes_on)
         classes = np.unique(y)
         if goes_on and not np.array_equal(classes, self.classes_):
-            past = f"warm_start has a model of classes {self.classes_}"
-            raise ValueError(f"{past}, but y has {classes}; set warm_start=False")
+            raise ValueError(f"warm_start has classes {self.classes_}, but y has {classes}; set warm_start=False")
         self._begin(classes, X.shape[1])
         if goes_on:
             self._descent.model.start_at(self.coef_, self.intercept_)
@@ -197,12 +195,8 @@ class DropoutSGDClassifier(LinearClassifier):
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities, for the losses "log_loss" and "modified_huber".
-
-        Several classes: of each against the rest, over their sum.
-
-        Args:
-            X: (n, d) array or sparse matrix.
+        """(n, C) probabilities, of several classes of each against the rest, over their sum. For the losses "log_loss"
+        and "modified_huber".
         """
         scores = self.decision_function(X)
         return probabilities(expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0)
