@@ -9,6 +9,7 @@ For every dropout and for the averaged and the last iterate: the fixed step of f
 from __future__ import annotations
 
 import argparse
+import re
 
 import numpy as np
 from rich.console import Console
@@ -46,6 +47,10 @@ def main():
     parser.add_argument("data", nargs="+", help="NAME=TRAIN,TEST: two svmlight files, plain, gz or bz2")
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
+    if bad := [item for item in options.data if not re.fullmatch("[^=]+=[^,]+,[^,]+", item)]:
+        parser.error(f"{bad[0]!r} is not of the form NAME=TRAIN,TEST")
+    if options.seeds < 2:
+        parser.error(f"--seeds is {options.seeds}, but a standard error takes at least 2")
     console = Console(width=170)
     for item in options.data:
         name, files = item.split("=", 1)

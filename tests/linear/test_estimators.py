@@ -722,6 +722,15 @@ def test_a_part_that_is_refused_changes_nothing():
     assert_same(model.partial_fit(DENSE, SIDES), first_part().partial_fit(DENSE, SIDES))
 
 
+def test_parts_whose_squares_overflow_together_are_refused():
+    """Each is finite by itself; infinite moments would make rates that no draw ever accepts."""
+    model = classifier()
+    part = [[1.2e154, 1.0], [0.0, 1.0]], [0, 1]
+    model.partial_fit(*part, classes=[0, 1])
+    with pytest.raises(ValueError, match="squares overflow"):
+        model.partial_fit(*part)
+
+
 def test_after_an_overflow_the_parts_go_on_from_where_all_was_well_or_not_at_all():
     model = first_part()
     with pytest.raises(ValueError, match="overflow"):

@@ -125,8 +125,10 @@ class Descent:
         weights[rows] = examples.weights[rows]
         squares, seen = np.zeros_like(self.squares), np.zeros(len(self.squares), np.bool_)
         add_squares(examples, weights, squares, seen)
-        squares += self.squares
-        if not math.isfinite(squares.sum()):
+        with np.errstate(over="ignore"):  # told by the error below
+            squares += self.squares
+            total = squares.sum()
+        if not math.isfinite(total):
             raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
         self.squares = squares
         self.total_weight += float(weights.sum())
