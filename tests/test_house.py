@@ -17,6 +17,7 @@ SOURCE = Path(evodrop.__file__).parent
 ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
     "definitions": set(),
     "matching": {"definitions"},
+    "theory": {"definitions", "matching"},
     "stream": set(),
     "jit": set(),
     "kernels": {"definitions", "stream", "jit"},
@@ -24,6 +25,8 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
+    "cli": {"definitions", "linear", "theory"},
+    "__main__": {"cli"},
 }
 
 
@@ -67,6 +70,7 @@ def fresh(code):
         ("import evodrop.definitions, evodrop.sampling", "torch sklearn"),
         ("import evodrop.nn", "sklearn rich"),
         ("import evodrop.linear", "torch"),
+        ("import evodrop.theory", "torch sklearn numba matplotlib rich"),
     ],
 )
 def test_importing_brings_no_more_than_it_needs(statement, absent):

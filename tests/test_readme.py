@@ -24,7 +24,7 @@ def test_every_example_runs(example):
 
 
 def test_there_is_an_example_for_every_door():
-    for door in ("evodrop.nn", "evodrop.linear", "evodrop.sampling"):
+    for door in ("evodrop.nn", "evodrop.linear", "evodrop.sampling", "evodrop.theory"):
         assert any(f"from {door} import" in example for example in EXAMPLES)
 
 

@@ -7,6 +7,7 @@ The way through the house:
 
 ===================  ==================================================================================
 ``definitions``      open this first: the paper in a page, plain and slow, for arrays and tensors alike
+``theory``           the propositions as functions, and what they predict for your data
 ``matching``         how many draws are a fair match for a dropout rate
 ``sampling``         the fast exact sampler: NumPy in, NumPy out
 ``nn``               for PyTorch: ``EvolutionalDropout`` and its kin, ``convert_dropout`` (extra ``torch``)
@@ -22,7 +23,7 @@ import importlib
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "definitions", "linear", "matching", "nn", "sampling"]
+__all__ = ["__version__", "definitions", "linear", "matching", "nn", "sampling", "theory"]
 
 
 def __getattr__(name: str) -> ModuleType:

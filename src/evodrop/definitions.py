@@ -22,6 +22,7 @@ __all__ = [
     "n_draws",
     "sampling_probabilities",
     "second_moments",
+    "survival_probabilities",
 ]
 
 LEAST_RATE = 1e-38  # its reciprocal is finite in float32; a count of 0 times infinity would be nan
@@ -89,6 +90,19 @@ def keep_probabilities(moments: Array, k: float) -> Array:
     return fill_to_level(scale, k)
 
 
+def survival_probabilities(probs: Array, k: Array) -> Array:
+    """1 - (1 - p_i)^k: the chance of each unit to be drawn at least once in k draws.
+
+    Examples:
+        >>> survival_probabilities(np.array([0.5, 0.25, 0.25]), 2)
+        array([0.75  , 0.4375, 0.4375])
+    """
+    xp = namespace(probs)
+    certain = probs >= 1.0  # log1p(-1) is -inf
+    missed = k * xp.log1p(-xp.where(certain, 0.0, probs))
+    return xp.where(certain, 1.0, -xp.expm1(missed))
+
+
 def expected_kept(probs: Array, k: Array) -> Array:
     """sum_i 1 - (1 - p_i)^k: how many distinct units survive k draws, on average.
 
@@ -98,10 +112,7 @@ def expected_kept(probs: Array, k: Array) -> Array:
         >>> float(expected_kept(np.array([0.5, 0.5]), 2))
         1.5
     """
-    xp = namespace(probs)
-    certain = probs >= 1.0  # log1p(-1) is -inf
-    missed = k * xp.log1p(-xp.where(certain, 0.0, probs))
-    return xp.where(certain, 1.0, -xp.expm1(missed)).sum()
+    return survival_probabilities(probs, k).sum()
 
 
 def multinomial_noise(probs: Array, k: int, size: int, rng: np.random.Generator) -> Array:

@@ -1,0 +1,81 @@
+"""A report as a picture."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evodrop.theory.arguments import Floats
+
+if TYPE_CHECKING:
+    from evodrop.theory.report import Report
+
+__all__ = ["FORMATS", "check_path", "draw", "save"]
+
+FORMATS = (".png", ".pdf", ".svg")
+POINTS = 2000  # of a curve: more than pixels, so a million units draw as fast as a thousand
+COLOURS = {  # of Okabe and Ito: told apart without red and green
+    "standard": "#000000",
+    "uniform": "#E69F00",
+    "data-dependent": "#0072B2",
+    "water-filling": "#009E73",
+}
+
+
+def draw(report: Report) -> Any:
+    """A matplotlib Figure of two panels: the sorted sampling probabilities, and the chance of each unit to survive."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("a figure needs matplotlib; install evodrop[lab]") from error
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    probability, survival = figure.subplots(1, 2)
+    _curve(probability, "uniform", np.full(report.d, 1.0 / report.d))
+    _curve(probability, "data-dependent", report.probs)
+    probability.set(xscale="log", yscale="log", ylabel="probability of a draw, p_i", title="sampling probabilities")
+    for name in COLOURS:
+        _curve(survival, name, report.survival[name])
+    survival.set(xscale="log", ylim=(-0.02, 1.02), ylabel="probability to survive", title="units that survive")
+    for panel in (probability, survival):
+        panel.set_xlabel("unit, from the largest second moment to the smallest")
+        panel.legend(frameon=False)
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(f"{report.n:,} examples x {report.d:,} units, rate {report.rate:g}, k = {report.k:,}")
+    return figure
+
+
+def check_path(path: str | os.PathLike[str]) -> Path:
+    """The path of a picture to be written, or an error before any work is done."""
+    path = Path(path)
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"{str(path)!r} ends in {path.suffix!r}, but a figure is written as one of {', '.join(FORMATS)}"
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
+    return path
+
+
+def save(report: Report, path: str | os.PathLike[str]) -> None:
+    """Write the picture; to a temporary file first, so that no half of it is ever seen."""
+    path = check_path(path)
+    figure = draw(report)
+    descriptor, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _curve(panel: Any, name: str, values: Floats) -> None:
+    """The values from the largest to the smallest against their rank; those that are 0 are off the page."""
+    values = np.sort(values)[::-1]
+    rank = np.unique(np.geomspace(1, len(values), POINTS).round().astype(np.int64))
+    panel.plot(rank, values[rank - 1], color=COLOURS[name], label=name, linewidth=2)
