@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from evodrop.definitions import checked_masses
+from evodrop.definitions import checked_masses, second_moments
 
 __all__ = [
     "Examples",
@@ -22,6 +23,7 @@ __all__ = [
     "checked_positive",
     "checked_probs",
     "checked_weights",
+    "finite_moments",
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -42,7 +44,7 @@ def checked_probs(probs: npt.ArrayLike) -> Floats:
     total = float(masses.sum())
     if not abs(total - 1.0) <= SUM_TOLERANCE:
         raise ValueError(f"probs sum to {total:.9g}, but probabilities sum to 1; divide them by their sum")
-    return masses
+    return masses / total
 
 
 def checked_draws(k: int) -> int:
@@ -65,6 +67,8 @@ def checked_weights(w: npt.ArrayLike) -> Floats:
 
 def checked_examples(X: Any) -> Examples:
     """Examples as an (n, d) float64 array, or csr_array if they are sparse: at least one of each, finite."""
+    if isinstance(X, str | bytes | os.PathLike):
+        raise ValueError(f"X is {X!r}, but it takes the examples themselves; evodrop.linear.iter_svmlight reads a file")
     examples = _canonical(X) if sparse.issparse(X) else np.asarray(X, np.float64)
     if examples.ndim != 2 or 0 in examples.shape:
         remedy = "; one example is X[None, :]" if examples.ndim == 1 and examples.size else ""
@@ -73,6 +77,15 @@ def checked_examples(X: Any) -> Examples:
     if not np.isfinite(values).all():
         raise ValueError("X has a value that is nan or infinite, but its values are finite; remove those examples")
     return examples
+
+
+def finite_moments(X: Examples) -> Floats:
+    """(d,): E[x_i^2], unless a square is too large for a float."""
+    with np.errstate(over="ignore"):
+        moments: Floats = second_moments(X)
+    if not np.isfinite(moments).all():
+        raise ValueError("X has values whose squares overflow; divide X by its largest value")
+    return moments
 
 
 def _canonical(X: Any) -> sparse.csr_array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,15 +63,14 @@ def check_path(path: str | os.PathLike[str]) -> Path:
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the picture; to a temporary file first, so that no half of it is ever seen."""
     path = check_path(path)
-    figure = draw(report)
-    descriptor, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
+    picture = io.BytesIO()
+    draw(report).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        part.write_bytes(picture.getbuffer())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _curve(panel: Any, name: str, values: Floats) -> None:

@@ -44,8 +44,10 @@ def matched_draws(probs: npt.ArrayLike, kept: float) -> int:
     """
     probs, kept = checked_probs(probs), checked_positive(kept, "kept", "the number of units to keep on average")
     drawn = int((probs > 0).sum())
-    if kept >= drawn > 1:
+    if kept > drawn or kept == drawn > 1:
         raise ValueError(
             f"kept is {kept}, but {drawn} units can be drawn, and no number of draws keeps all of them always"
         )
+    if definitions.expected_kept(probs, MOST_DRAWS) < kept:
+        raise ValueError(f"kept is {kept}, but so many units are not kept in 2^53 draws; some are all but never drawn")
     return int(draws_for_kept(probs, kept, MOST_DRAWS))

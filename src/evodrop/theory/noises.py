@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
-from math import comb
+from math import comb, inf, log
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from evodrop.theory.arguments import Floats, checked_draws, checked_probs
 
 __all__ = ["BernoulliNoise", "MultinomialNoise", "Noise"]
 
+LOG_MANY = 63 * log(2.0)
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -46,7 +47,7 @@ class MultinomialNoise:
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probs", checked_probs(self.probs))
+        object.__setattr__(self, "probs", _frozen(checked_probs(self.probs)))
         object.__setattr__(self, "k", checked_draws(self.k))
 
     @cached_property
@@ -63,17 +64,18 @@ class MultinomialNoise:
         return 1.0 / self.k
 
     @property
-    def n_outcomes(self) -> int:
-        """How many values the noise can take: C(k + d - 1, d - 1) for d units that can be drawn."""
+    def n_outcomes(self) -> float:
+        """How many values the noise can take: C(k + d - 1, d - 1) for d units that can be drawn; inf from 2^63 on."""
         bars = int(self.drawn.sum()) - 1
-        return comb(self.k + bars, bars)
+        logarithm = gammaln(self.k + bars + 1.0) - gammaln(self.k + 1.0) - gammaln(bars + 1.0)
+        return comb(self.k + bars, bars) if logarithm < LOG_MANY else inf
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
         probs = self.probs[self.drawn]
         bars = len(probs) - 1
         # Stars and bars: k draws in a row with bars between the units.
-        places = np.array(list(combinations(range(self.k + bars), bars)), np.int64).reshape(-1, bars)
+        places = np.array(list(combinations(range(self.k + bars), bars)), np.int64).reshape(int(self.n_outcomes), bars)
         counts = np.diff(places, prepend=-1, append=self.k + bars, axis=1) - 1.0
         log_pmf = gammaln(self.k + 1.0) + (xlogy(counts, probs) - gammaln(counts + 1.0)).sum(axis=1)
         return _scattered(counts / (self.k * probs), self.drawn), np.exp(log_pmf)
@@ -101,7 +103,7 @@ class BernoulliNoise:
     shared = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", checked_keep(np.asarray(self.keep, np.float64)))
+        object.__setattr__(self, "keep", _frozen(checked_keep(np.asarray(self.keep, np.float64))))
 
     @cached_property
     def drawn(self) -> npt.NDArray[np.bool_]:
@@ -113,9 +115,10 @@ class BernoulliNoise:
         return np.where(self.drawn, (1.0 - self.keep) / np.maximum(self.keep, TINY), 0.0)
 
     @property
-    def n_outcomes(self) -> int:
-        """How many values the noise can take: two for every unit that is neither always kept nor never."""
-        return 1 << int((self.drawn & (self.keep < 1.0)).sum())
+    def n_outcomes(self) -> float:
+        """How many values the noise can take: two for each unit neither always kept nor never; inf from 2^63 on."""
+        uncertain = int((self.drawn & (self.keep < 1.0)).sum())
+        return 1 << uncertain if uncertain < 63 else inf
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
@@ -130,6 +133,13 @@ class BernoulliNoise:
 
 
 Noise: TypeAlias = MultinomialNoise | BernoulliNoise
+
+
+def _frozen(values: Floats) -> Floats:
+    """A copy that nobody can change: a noise is a value."""
+    values = values.copy()
+    values.flags.writeable = False
+    return values
 
 
 def _scattered(values: Floats, drawn: npt.NDArray[np.bool_]) -> Floats:

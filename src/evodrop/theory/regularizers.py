@@ -5,6 +5,7 @@ Throughout, the loss is log(1 + exp(-y w.x)), E_D is the mean over the rows of X
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from evodrop.definitions import second_moments
 from evodrop.theory.arguments import (
     Examples,
     Floats,
@@ -20,9 +20,10 @@ from evodrop.theory.arguments import (
     checked_length,
     checked_moments,
     checked_weights,
+    finite_moments,
 )
 from evodrop.theory.noises import Noise
-from evodrop.theory.statistics import score_variances, squared_norm, unbiased_moments
+from evodrop.theory.statistics import added_norm, score_variances, unbiased_moments
 
 __all__ = [
     "Estimate",
@@ -35,6 +36,7 @@ __all__ = [
 
 METHODS = ("auto", "exact", "sample")
 MOST_OUTCOMES = 100_000  # that are enumerated without being asked for
+MOST_ENUMERATED = 2_000_000  # at all
 CELLS = 4_000_000  # numbers held at a time
 
 
@@ -87,8 +89,8 @@ def regularizer(
         raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
     if method == "exact" or (method == "auto" and noise.n_outcomes <= MOST_OUTCOMES):
         return Estimate(_enumerated(w, X, noise), 0.0)
-    if n_samples < 2:
-        raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes at least 2")
+    if not (isinstance(n_samples, numbers.Integral) and n_samples >= 2):
+        raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes an integer of at least 2")
     return _sampled(w, X, noise, n_samples, np.random.default_rng(random_state))
 
 
@@ -157,7 +159,7 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     """
     w, moments = checked_weights(w), checked_moments(moments)
     checked_length(w, "w", len(moments), "moments")
-    return float((w @ w) * (squared_norm(moments, noise) - moments.sum()) / 8.0)
+    return float((w @ w) * added_norm(moments, noise) / 8.0)
 
 
 def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
@@ -176,10 +178,10 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
     """
     w, moments = checked_weights(w), checked_moments(moments)
     checked_length(w, "w", len(moments), "moments")
-    masses = np.abs(w) / max(np.abs(w).max(), 1.0) * np.sqrt(moments)
+    size = np.abs(w) / (np.abs(w).max() or 1.0)
+    masses = size * np.sqrt(moments / moments.max())
     if not masses.any():
         raise ValueError("w is 0 wherever moments are positive, so every bound is 0 and no probabilities are best")
-    masses = masses / masses.max()
     probs: Floats = masses / masses.sum()
     return probs
 
@@ -187,7 +189,7 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
 def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Examples]:
     w, X = checked_weights(w), checked_examples(X)
     checked_length(w, "w", X.shape[1], "X")
-    unbiased_moments(second_moments(X), "X", noise)
+    unbiased_moments(finite_moments(X) * (w != 0), "X", noise)  # the noise of a unit without weight is never felt
     return w, X
 
 
@@ -195,19 +197,24 @@ def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
     """For each value of the noise what it adds to the loss, averaged over the rows of X; in portions.
 
     Less the linear term: its mean over the noise is 0, since the noise has mean 1, and without it every value is at
-    least 0 and varies far less.
+    least 0 (the loss is convex) and varies far less.
     """
-    clean = X @ w
+    portion = max(1, CELLS // max(X.shape))
+    with np.errstate(over="ignore", invalid="ignore"):
+        clean, largest = X @ w, abs(X) @ np.abs(w) * np.abs(factors).max()
+    if not np.isfinite(largest).all():
+        raise ValueError("w and X are so large that their scores overflow; divide one by its largest value")
     slope = 0.5 * np.tanh(clean / 2.0)
     base = np.logaddexp(clean / 2.0, -clean / 2.0) - slope * clean
-    portion = max(1, CELLS // max(X.shape))
     for start in range(0, len(factors), portion):
         noisy = X @ (w * factors[start : start + portion]).T
         values = np.logaddexp(noisy / 2.0, -noisy / 2.0) - slope[:, None] * noisy - base[:, None]
-        yield values.mean(axis=0)
+        yield np.maximum(values, 0.0).mean(axis=0)  # rounding may leave less than 0
 
 
 def _enumerated(w: Floats, X: Examples, noise: Noise) -> float:
+    if noise.n_outcomes > MOST_ENUMERATED:
+        raise ValueError(f"the noise has more than {MOST_ENUMERATED:,} outcomes to enumerate; use method='sample'")
     values, pmf = noise.outcomes()
     return float(np.concatenate(list(_excesses(w, X, values))) @ pmf)
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.definitions import checked_rate, n_draws, sampling_probabilities, second_moments, survival_probabilities
-from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length
+from evodrop.definitions import checked_rate, n_draws, sampling_probabilities, survival_probabilities
+from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, finite_moments
 from evodrop.theory.noises import BernoulliNoise, Noise
 from evodrop.theory.risk import NoiseGap, noise_gap, noises_for, risk_bound
 from evodrop.theory.statistics import squared_norm
@@ -120,14 +120,16 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
 
 def _summary(X: Any) -> tuple[int, Floats, Floats]:
     """The number of rows, the second moments, and the share of rows that have each unit."""
-    blocks = X if isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, list | tuple)) else [X]
+    blocks = (
+        X if isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, list | tuple | str | bytes)) else [X]
+    )
     rows, squares, present = 0, np.zeros(0), np.zeros(0)
     for block in map(checked_examples, blocks):
         if rows == 0:
             squares, present = np.zeros(block.shape[1]), np.zeros(block.shape[1])
         checked_length(block, f"the block of rows from {rows} on", len(squares), "the first")
         rows += block.shape[0]
-        squares += second_moments(block) * block.shape[0]
+        squares += finite_moments(block) * block.shape[0]
         present += _present(block)
     if rows == 0:
         raise ValueError("X has no examples, but a prediction takes at least one")
