@@ -19,14 +19,14 @@ from evodrop.theory import (
     expected_squared_norm_bernoulli,
     matched_draws,
     noise_gap,
+    noises_for,
     regularizer,
     regularizer_taylor,
     regularizer_tight_bound,
     report,
+    squared_norm,
     tight_probabilities,
 )
-from evodrop.theory.risk import noises_for
-from evodrop.theory.statistics import squared_norm
 
 __all__ = ["filling", "kept", "lacking", "loudness", "rates", "sizes", "taylor", "text", "tight"]
 

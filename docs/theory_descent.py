@@ -13,10 +13,8 @@ from scipy.special import expit
 from theory_table import Floats, table
 
 from evodrop.definitions import second_moments
-from evodrop.theory import bound_step_size, risk_bound
+from evodrop.theory import bound_step_size, noises_for, risk_bound, squared_norm
 from evodrop.theory.noises import Noise
-from evodrop.theory.risk import noises_for
-from evodrop.theory.statistics import squared_norm
 
 __all__ = ["proof", "steps", "worlds"]
 

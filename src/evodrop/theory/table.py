@@ -49,14 +49,12 @@ def as_text(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """In words: does noise that follows the data pay here, by the paper's own criterion?"""
-    gap, row = report.gap, report["data-dependent"].kept_of_row
-    pays = "pays" if gap.data_dependent_over_standard > 1 else "does not pay"
-    comparison = "below" if gap.evenness < report.rate else "not below"
+    loudness = 1.0 / report.gap.data_dependent_over_standard
+    pays = "pays here" if loudness < 1 else "does not pay here"
+    threshold = (1.0 + report.k * report.rate / (1.0 - report.rate)) / report.d  # where the two B^2 are equal
     return (
-        f"By the paper's criterion data-dependent noise {pays} against standard dropout: its B^2 is "
-        f"{1 / gap.data_dependent_over_standard:.3f} times as large.\n"
-        f"The evenness of the units is {gap.evenness:.3f}, {comparison} the rate. An example keeps {row:.0%} of the "
-        f"units that it has, against {1 - report.rate:.0%}.\n"
-        "Gain: how many times fewer examples give the bound of standard dropout. A smaller bound is no promise of a "
-        "smaller error."
+        f"By the paper's criterion data-dependent noise {pays}: its B^2 is {loudness:.3f} of standard dropout's.\n"
+        f"The evenness of the units is {report.gap.evenness:.3f}; it pays below {threshold:.3f}. "
+        f"An example keeps {report['data-dependent'].kept_of_row:.0%} of its units.\n"
+        "Gain: how many times fewer examples reach the bound of standard dropout. A bound is no forecast."
     )
