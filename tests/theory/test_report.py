@@ -66,12 +66,14 @@ def test_the_share_kept_of_a_row_by_counting():
 
 
 def twisted(dense):
-    """The same matrix with explicit zeros, values in two parts, and the columns of each row in no order."""
+    """The same matrix with zeros explicit or cancelled, some values in two parts, and the columns of a row unsorted."""
     indptr, indices, data = [0], [], []
     for row in dense:
         columns = np.flatnonzero(row)[::-1]
-        indices += [*columns, 5, *columns]
-        data += [*(0.25 * row[columns]), 0.0, *(0.75 * row[columns])]
+        halved = columns[columns % 3 == 0]
+        share = np.where(columns % 3 == 0, 0.5, 1.0)
+        indices += [5, *columns, 5, 5, *halved]
+        data += [0.0, *(share * row[columns]), 1.0, -1.0, *(0.5 * row[halved])]
         indptr.append(len(indices))
     return sparse.csr_array((data, indices, indptr), shape=dense.shape)
 
