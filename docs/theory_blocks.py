@@ -189,7 +189,7 @@ def of_text(name: str, path: Path) -> str:
 
     X = sparse.vstack([X for X, _ in iter_svmlight(path)], format="csr")
     predicted = report(X)
-    loudest = 1 / (predicted.k * predicted.probs[predicted.probs > 0].min())
+    loudest = predicted.noises["data-dependent"].spread.max()
     halved = report(X, brentq(lambda rate: report(X, rate)["data-dependent"].kept_of_row - 0.5, 0.5, 0.999, xtol=1e-4))
     title = (
         f"**{name}**: {predicted.n:,} rows x {predicted.d:,} features, k = {predicted.k:,}, "

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.theory import BernoulliNoise, MultinomialNoise
-
-Noise = MultinomialNoise | BernoulliNoise
+from evodrop.theory.noises import Noise
 
 
 class Case(NamedTuple):

@@ -9,9 +9,7 @@ from scipy.linalg import hadamard
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from evodrop.theory import BernoulliNoise, MultinomialNoise
-
-Noise = MultinomialNoise | BernoulliNoise
+from evodrop.theory.noises import Noise
 
 # 16 points, equally likely: 8 uncorrelated units, the i-th of scale i^-1.25, and labels that follow them.
 POINTS = hadamard(16)[:, 1:9] * np.arange(1.0, 9.0) ** -1.25

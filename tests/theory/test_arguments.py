@@ -90,7 +90,7 @@ ROWS = list(
             [
                 (
                     value,
-                    rf"k is {value!r}, but the number of draws is an integer of at least 1; see definitions.n_draws",
+                    rf"k is {value!r}, but the number of draws is an integer from 1 to 2\^53; see definitions.n_draws",
                 )
                 for value in (0, -1, 2.0, 2.5, "2", None)
             ],
@@ -160,9 +160,9 @@ LENGTHS = r"^{} has {} units, but {} {}; both take one value per unit"
         (lambda: theory.tight_probabilities([1.0, 0.0], [0.0, 1.0]), "^w is 0 wherever moments are positive"),
         (lambda: report(iter([X, np.ones((2, 3))])), LENGTHS.format("the block of rows from 2 on", 3, "the first", 2)),
         (lambda: report(iter([])), "^X has no examples, but a prediction takes at least one"),
-        (lambda: report(np.zeros((3, 2))), "^X is 0 in all of its 3 examples, but a prediction takes values that are"),
-        (lambda: report(sparse.csr_array((3, 2))), "^X is 0 in all of its 3 examples"),
-        (lambda: report(iter([np.zeros((3, 2))] * 2)), "^X is 0 in all of its 6 examples"),
+        (lambda: report(np.zeros((3, 2))), "^X or its squares are 0 in all of its 3 examples"),
+        (lambda: report(sparse.csr_array((3, 2))), "^X or its squares are 0 in all of its 3 examples"),
+        (lambda: report(iter([np.zeros((3, 2))] * 2)), "^X or its squares are 0 in all of its 6 examples"),
         (lambda: theory.matched_draws(EVEN, 2.0), r"^kept is 2\.0, but 2 units can be drawn, and no number of draws"),
         (lambda: theory.matched_draws(EVEN, 0), "^kept is 0, but the number of units to keep on average is a finite"),
         (lambda: theory.matched_draws(EVEN, float("nan")), "^kept is nan, but the number of units to keep on average"),
@@ -181,8 +181,8 @@ def test_arguments_that_do_not_fit_each_other_are_named(call, message):
         ({"B": -1.0}, r"^B is -1\.0, but the root of E\|\|x \* noise\|\|\^2 is a finite number above 0"),
         ({"r": np.inf}, "^r is inf, but the largest norm of the weights is a finite number above 0"),
         ({"r": np.nan}, "^r is nan, but the largest norm of the weights is a finite number above 0"),
-        ({"n": 0}, "^n is 0, but the number of steps is an integer of at least 1"),
-        ({"n": 10.0}, r"^n is 10\.0, but the number of steps is an integer of at least 1"),
+        ({"n": 0}, "^n is 0, but the number of steps is an integer from 1 to 2"),
+        ({"n": 10.0}, r"^n is 10\.0, but the number of steps is an integer from 1 to 2"),
     ],
 )
 def test_bad_constants_of_theorem_1_are_named(function, change, message):
@@ -209,13 +209,26 @@ def test_bad_options_of_the_regularizer_are_named(options, message):
         theory.regularizer(W, X, NOISE, **options)
 
 
-def test_what_cannot_be_enumerated_is_refused_before_it_is_tried(monkeypatch):
-    monkeypatch.setattr(MultinomialNoise, "outcomes", lambda _: pytest.fail("tried"))
-    noise = MultinomialNoise(np.full(100, 0.01), 50)
-    with pytest.raises(
-        ValueError, match=r"^the noise has more than 2,000,000 outcomes to enumerate; use method='sample'"
+@pytest.mark.parametrize(
+    "noise", [MultinomialNoise(np.full(100, 0.01), 50), BernoulliNoise(np.full(64, 0.5))], ids=repr
+)
+def test_what_cannot_be_enumerated_is_refused_at_once(noise):
+    d = len(noise.drawn)
+    for enumerate_all in (
+        noise.outcomes,
+        lambda: theory.regularizer(np.ones(d), np.ones((1, d)), noise, method="exact"),
     ):
-        theory.regularizer(np.ones(100), np.ones((1, 100)), noise, method="exact")
+        with pytest.raises(ValueError, match=f"the noise of {d} units has inf outcomes, .* sample the noise instead"):
+            enumerate_all()
+
+
+def test_auto_samples_where_a_table_of_outcomes_would_be_large():
+    noise = MultinomialNoise(np.full(3000, 1 / 3000), 1)  # 3,000 outcomes of 3,000 numbers
+    X = np.ones((1, 3000))
+    assert theory.regularizer(np.ones(3000), X, noise, n_samples=10, random_state=0).standard_error >= 0
+    assert noise.n_outcomes == 3000
+    with pytest.raises(ValueError, match="n_samples is 1"):
+        theory.regularizer(np.ones(3000), X, noise, n_samples=1)
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,15 @@ def test_two_panels_with_the_lines_of_the_report(made):
     lines = {line.get_label(): line for line in probability.get_lines()}
     assert list(lines) == ["uniform", "data-dependent"]
     np.testing.assert_allclose(lines["uniform"].get_ydata(), 1 / 20)
-    np.testing.assert_array_equal(lines["data-dependent"].get_ydata(), np.sort(made.probs)[::-1])
+    np.testing.assert_array_equal(
+        lines["data-dependent"].get_ydata(), np.sort(made.noises["data-dependent"].probs)[::-1]
+    )
     np.testing.assert_array_equal(lines["uniform"].get_xdata(), np.arange(1, 21))
     assert (probability.get_xscale(), probability.get_yscale(), survival.get_yscale()) == ("log", "log", "linear")
     lines = {line.get_label(): line for line in survival.get_lines()}
     assert set(lines) == {"standard", "uniform", "data-dependent", "water-filling"}
     for name, line in lines.items():
-        np.testing.assert_array_equal(line.get_ydata(), np.sort(made.survival[name])[::-1])
+        np.testing.assert_array_equal(line.get_ydata(), np.sort(made.noises[name].survival)[::-1])
     assert len({line.get_color() for line in lines.values()}) == 4
     for panel in (probability, survival):
         assert panel.get_xlabel()
@@ -65,7 +67,7 @@ def test_many_units_are_drawn_by_few_points_from_the_first_to_the_last():
             rank = line.get_xdata()
             assert len(rank) <= 2000
             assert (rank[0], rank[-1]) == (1, 200_000)
-    np.testing.assert_array_equal(line.get_ydata(), np.sort(made.survival[line.get_label()])[::-1][rank - 1])
+    np.testing.assert_array_equal(line.get_ydata(), np.sort(made.noises[line.get_label()].survival)[::-1][rank - 1])
 
 
 @pytest.mark.parametrize("ending", MAGIC)

@@ -17,14 +17,14 @@ from evodrop.theory import (
     noise_gap,
     risk_bound,
 )
-from evodrop.theory.risk import NOISES, noises_for
+from evodrop.theory.risk import noises_for
 from evodrop.theory.statistics import squared_norm
 
 BY_NORM = ("none", "water-filling", "data-dependent", "standard", "uniform")  # from the least B^2 to the largest
 HERE = noises_for(MOMENTS, 0.5)
 B = {name: squared_norm(MOMENTS, noise) ** 0.5 for name, noise in HERE.items()}
 SHORT, LONG = (0.1, 25), (4.0, 200)  # r, n
-every_noise = pytest.mark.parametrize("name", NOISES)
+every_noise = pytest.mark.parametrize("name", HERE)
 
 
 @cache
@@ -78,7 +78,7 @@ def test_short_weights_the_excess_has_the_order_of_b(seed):
 
     The next in the order of B^2 is worse by more than 4 standard errors, on the same examples, whatever the seed.
     """
-    assert sorted(NOISES, key=B.get) == list(BY_NORM)
+    assert sorted(HERE, key=B.get) == list(BY_NORM)
     for quieter, louder in pairwise(BY_NORM):
         mean, error = mean_and_error(excesses(louder, *SHORT, seed) - excesses(quieter, *SHORT, seed))
         assert mean > 4 * error

@@ -28,7 +28,7 @@ from evodrop.theory.regularizers import (
     regularizer_tight_bound,
     tight_probabilities,
 )
-from evodrop.theory.report import Report, report
+from evodrop.theory.report import Prediction, Report, report
 from evodrop.theory.risk import NoiseGap, bound_step_size, noise_gap, noises_for, risk_bound
 from evodrop.theory.statistics import (
     expected_squared_norm,
@@ -43,6 +43,7 @@ __all__ = [
     "Estimate",
     "MultinomialNoise",
     "NoiseGap",
+    "Prediction",
     "Report",
     "bound_step_size",
     "expected_kept",

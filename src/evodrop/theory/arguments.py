@@ -29,6 +29,7 @@ __all__ = [
 Floats: TypeAlias = npt.NDArray[np.float64]
 Examples: TypeAlias = "Floats | sparse.csr_array"
 
+REMEDIES = {1: "; one example is X[None, :]", 3: "; blocks of rows are given as an iterator, iter(blocks)"}
 SUM_TOLERANCE = 1e-6  # probabilities that were rounded to float32 are still probabilities
 
 
@@ -49,8 +50,8 @@ def checked_probs(probs: npt.ArrayLike) -> Floats:
 
 def checked_draws(k: int) -> int:
     """The number of draws."""
-    if not (isinstance(k, numbers.Integral) and k >= 1):
-        raise ValueError(f"k is {k!r}, but the number of draws is an integer of at least 1; see definitions.n_draws")
+    if not (isinstance(k, numbers.Integral) and 1 <= k <= 2**53):
+        raise ValueError(f"k is {k!r}, but the number of draws is an integer from 1 to 2^53; see definitions.n_draws")
     return int(k)
 
 
@@ -65,26 +66,35 @@ def checked_weights(w: npt.ArrayLike) -> Floats:
     return weights
 
 
-def checked_examples(X: Any) -> Examples:
+def checked_examples(X: Any, name: str = "X") -> Examples:
     """Examples as an (n, d) float64 array, or csr_array if they are sparse: at least one of each, finite."""
     if isinstance(X, str | bytes | os.PathLike):
-        raise ValueError(f"X is {X!r}, but it takes the examples themselves; evodrop.linear.iter_svmlight reads a file")
+        raise ValueError(
+            f"{name} is {X!r}, but it takes the examples themselves; evodrop.linear.iter_svmlight reads a file"
+        )
+    if np.iscomplexobj(X):
+        raise ValueError(
+            f"{name} is complex, but its values are real; take their absolute values, or both parts as units"
+        )
     examples = _canonical(X) if sparse.issparse(X) else np.asarray(X, np.float64)
     if examples.ndim != 2 or 0 in examples.shape:
-        remedy = "; one example is X[None, :]" if examples.ndim == 1 and examples.size else ""
-        raise ValueError(f"X has shape {examples.shape}, but it takes at least one example: (n, d), n, d >= 1{remedy}")
+        remedy = REMEDIES.get(examples.ndim, "") if 0 not in examples.shape else ""
+        raise ValueError(
+            f"{name} has shape {examples.shape}, but it takes at least one example: (n, d), n, d >= 1{remedy}"
+        )
     values = examples.data if sparse.issparse(examples) else examples
     if not np.isfinite(values).all():
-        raise ValueError("X has a value that is nan or infinite, but its values are finite; remove those examples")
+        raise ValueError(f"{name} has a value that is nan or infinite, but its values are finite; remove such examples")
     return examples
 
 
-def finite_moments(X: Examples) -> Floats:
-    """(d,): E[x_i^2], unless a square is too large for a float."""
+def finite_moments(X: Examples, name: str = "X") -> Floats:
+    """(d,): E[x_i^2], unless a square or the sum of all is too large for a float."""
     with np.errstate(over="ignore"):
         moments: Floats = second_moments(X)
-    if not np.isfinite(moments).all():
-        raise ValueError("X has values whose squares overflow; divide X by its largest value")
+        finite = math.isfinite(moments.sum())
+    if not finite:
+        raise ValueError(f"{name} has values whose squares overflow; divide {name} by its largest value")
     return moments
 
 

@@ -16,7 +16,7 @@ MOST_DRAWS = 2**53  # beyond, a float does not tell k from k + 1
 def expected_kept(probs: npt.ArrayLike, k: int) -> float:
     """sum_i 1 - (1 - p_i)^k: how many distinct units survive k draws, on average.
 
-    The paper calls k the number of kept features. Draws repeat, so it is less: 0.393 d for even probabilities and
+    The paper calls k the number of kept features. Draws repeat, so it is less: about 0.393 d for even probabilities and
     k = d / 2.
 
     Args:

@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlogy
 
-from evodrop.definitions import bernoulli_noise, checked_keep, multinomial_noise
+from evodrop.definitions import bernoulli_noise, checked_keep, multinomial_noise, survival_probabilities
 from evodrop.theory.arguments import Floats, checked_draws, checked_probs
 
 __all__ = ["BernoulliNoise", "MultinomialNoise", "Noise"]
 
 LOG_MANY = 63 * log(2.0)
+MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -56,11 +57,19 @@ class MultinomialNoise:
         return self.probs > 0
 
     @cached_property
+    def survival(self) -> Floats:
+        """(d,): the chance of each unit to be drawn at all."""
+        survival: Floats = survival_probabilities(self.probs, self.k)
+        return survival
+
+    @cached_property
     def spread(self) -> Floats:
+        """(d,): 1 / (k p_i), 0 for units that are never drawn."""
         return np.where(self.drawn, 1.0 / self.k / np.maximum(self.probs, TINY), 0.0)
 
     @property
     def shared(self) -> float:
+        """1 / k."""
         return 1.0 / self.k
 
     @property
@@ -72,6 +81,7 @@ class MultinomialNoise:
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
+        _check_few(self)
         probs = self.probs[self.drawn]
         bars = len(probs) - 1
         # Stars and bars: k draws in a row with bars between the units.
@@ -110,8 +120,14 @@ class BernoulliNoise:
         """(d,): the units whose noise is not always 0."""
         return self.keep > 0
 
+    @property
+    def survival(self) -> Floats:
+        """(d,): the chance of each unit to be kept."""
+        return self.keep
+
     @cached_property
     def spread(self) -> Floats:
+        """(d,): (1 - pi_i) / pi_i, 0 for units that are never kept."""
         return np.where(self.drawn, (1.0 - self.keep) / np.maximum(self.keep, TINY), 0.0)
 
     @property
@@ -122,6 +138,7 @@ class BernoulliNoise:
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
+        _check_few(self)
         keep = self.keep[self.drawn]
         kept = np.array(list(product(*[(1.0,) if certain else (0.0, 1.0) for certain in keep == 1.0])))
         return _scattered(kept / keep, self.drawn), np.where(kept > 0, keep, 1.0 - keep).prod(axis=1)
@@ -133,6 +150,16 @@ class BernoulliNoise:
 
 
 Noise: TypeAlias = MultinomialNoise | BernoulliNoise
+
+
+def _check_few(noise: Noise) -> None:
+    """Raise a ValueError if the table of all outcomes would not fit in memory."""
+    d = len(noise.drawn)
+    if noise.n_outcomes * d > MOST_CELLS:
+        raise ValueError(
+            f"the noise of {d} units has {noise.n_outcomes:.3g} outcomes, but a table of all takes at most "
+            f"{MOST_CELLS:,} numbers; sample the noise instead"
+        )
 
 
 def _frozen(values: Floats) -> Floats:

@@ -5,6 +5,7 @@ Throughout, the loss is log(1 + exp(-y w.x)), E_D is the mean over the rows of X
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -35,9 +36,7 @@ __all__ = [
 ]
 
 METHODS = ("auto", "exact", "sample")
-MOST_OUTCOMES = 100_000  # that are enumerated without being asked for
-MOST_ENUMERATED = 2_000_000  # at all
-CELLS = 4_000_000  # numbers held at a time
+CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes that nobody asked for
 
 
 class Estimate(NamedTuple):
@@ -67,7 +66,7 @@ def regularizer(
         X: (n, d) array or SciPy sparse array, the examples.
         noise: a MultinomialNoise or a BernoulliNoise, positive wherever X is not 0.
         method: "exact" enumerates every outcome of the noise, "sample" draws ``n_samples`` of them for all rows
-            together, "auto" enumerates up to 100,000.
+            together, "auto" enumerates if that takes no more than four million numbers.
         n_samples: how many; the standard error falls with its root.
         random_state: a seed or a NumPy generator.
 
@@ -87,7 +86,7 @@ def regularizer(
     w, X = _checked_model(w, X, noise)
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
-    if method == "exact" or (method == "auto" and noise.n_outcomes <= MOST_OUTCOMES):
+    if method == "exact" or (method == "auto" and noise.n_outcomes * X.shape[1] <= CELLS):
         return Estimate(_enumerated(w, X, noise), 0.0)
     if not (isinstance(n_samples, numbers.Integral) and n_samples >= 2):
         raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes an integer of at least 2")
@@ -121,8 +120,8 @@ def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
 def regularizer_tight_bound(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     """E_D[w' Cov(x * noise) w] / 8, at least :func:`regularizer_taylor` (supplement, proof of Proposition 4).
 
-    For multinomial noise 1/(8k) {sum_i w_i^2 E[x_i^2] / p_i - E[(w.x)^2]}. It takes s (1 - s) for 1/4, so it is tight
-    where all scores w.x are 0.
+    For multinomial noise 1/(8k) {sum_i w_i^2 E[x_i^2] / p_i - E[(w.x)^2]}. It takes 1/4 for s (1 - s), so it is tight
+    where all scores w.x are 0. It bounds :func:`regularizer` itself as well, whose second derivative is at most 1/4.
 
     Args:
         w: (d,), the weights.
@@ -144,8 +143,9 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     """||w||^2 (E||x * noise||^2 - E||x||^2) / 8, at least :func:`regularizer_tight_bound` (Proposition 4).
 
     For multinomial noise 1/(8k) ||w||^2 (sum_i E[x_i^2] / p_i - E||x||^2). The weights and the probabilities stand
-    apart, so the probabilities of Proposition 3 minimise it for all weights at once. It is loose: it takes the largest
-    eigenvalue of a covariance for its trace, which is tight only if every x has a single unit that is not 0.
+    apart, so the probabilities of Proposition 3 minimise it for all weights at once. It is loose: it takes the trace of
+    a covariance for its largest eigenvalue, so it is tight only where the noise of every x has one direction and w lies
+    along it: a single unit that is noisy, or two that share all the draws.
 
     Args:
         w: (d,), the weights.
@@ -159,7 +159,11 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     """
     w, moments = checked_weights(w), checked_moments(moments)
     checked_length(w, "w", len(moments), "moments")
-    return float((w @ w) * added_norm(moments, noise) / 8.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = float((w @ w) * added_norm(moments, noise) / 8.0)
+    if not math.isfinite(bound):
+        raise ValueError("w and moments are so large that the bound overflows; divide one by its largest value")
+    return bound
 
 
 def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
@@ -213,8 +217,6 @@ def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
 
 
 def _enumerated(w: Floats, X: Examples, noise: Noise) -> float:
-    if noise.n_outcomes > MOST_ENUMERATED:
-        raise ValueError(f"the noise has more than {MOST_ENUMERATED:,} outcomes to enumerate; use method='sample'")
     values, pmf = noise.outcomes()
     return float(np.concatenate(list(_excesses(w, X, values))) @ pmf)
 

@@ -97,13 +97,17 @@ def noise_covariance_bernoulli(x: Any, keep: npt.ArrayLike) -> Any:
 
 
 def squared_norm(moments: npt.ArrayLike, noise: Noise) -> float:
-    """E||x * noise||^2 = E||x||^2 + sum_i (spread_i - shared) E[x_i^2], whatever the noise.
+    """B^2 = E||x * noise||^2 = E||x||^2 + sum_i (spread_i - shared) E[x_i^2], whatever the noise.
+
+    Args:
+        moments: (d,), E[x_i^2].
+        noise: a MultinomialNoise or a BernoulliNoise, positive wherever the moments are.
 
     Examples:
         >>> squared_norm([9.0, 1.0], BernoulliNoise([0.9, 0.5]))
         12.0
     """
-    return float(checked_moments(moments).sum()) + added_norm(moments, noise)
+    return added_norm(moments, noise) + float(np.sum(moments))
 
 
 def added_norm(moments: npt.ArrayLike, noise: Noise) -> float:
@@ -153,9 +157,11 @@ def _covariance(x: Any, noise: Noise) -> Any:
     x = x if sparse.issparse(x) else np.asarray(x, np.float64)
     if not max(x.shape, default=0) == math.prod(x.shape) > 0:
         raise ValueError(f"x has shape {x.shape}, but it takes one example: shape (d,), d >= 1")
-    row = checked_examples(x.reshape(1, -1))
-    squares = unbiased_moments(finite_moments(row), "x", noise)
+    row = checked_examples(x.reshape(1, -1), "x")
+    squares = unbiased_moments(finite_moments(row, "x"), "x", noise)
+    with np.errstate(over="ignore"):  # infinite is the answer where it is not a float
+        own = squares * noise.spread
     if isinstance(row, np.ndarray):
-        return np.diag(squares * noise.spread) - noise.shared * np.outer(row, row)
-    own = sparse.dia_array(((squares * noise.spread)[None], [0]), shape=(len(squares), len(squares)))
-    return (own - noise.shared * (row.T @ row)).tocsr()
+        return np.diag(own) - noise.shared * np.outer(row, row)
+    diagonal = sparse.dia_array((own[None], [0]), shape=(len(own), len(own)))
+    return (diagonal - noise.shared * (row.T @ row)).tocsr()
