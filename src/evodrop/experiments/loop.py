@@ -41,7 +41,7 @@ class Record(TypedDict):
     epoch: float  # passes over the data
     status: str  # "running", then "finished" or "diverged"
     lr: float  # the step size of this iteration
-    noisy_error: float  # training error with the noise on, over the batches since the last record
+    noisy_error: float | None  # training error with the noise on, over the batches since the last record
     noisy_loss: float | None  # mean cross-entropy over the same
     clean_error: float | None  # training error without noise, on the probe: training examples that are always the same
     clean_loss: float | None

@@ -14,7 +14,7 @@ from evodrop.matching import MATCHES
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["METHODS", "Method", "make_dropout"]
+__all__ = ["LINEAR_METHODS", "METHODS", "Method", "make_dropout"]
 
 
 class Method(NamedTuple):
@@ -93,4 +93,13 @@ METHODS: dict[str, Method] = {
     "evolutional": Method("the paper's: k draws among the units, strong ones more likely", _evolutional),
     "water-filling": Method("units are dropped independently, strong ones less often", _water_filling),
     "batchnorm": Method("batch normalisation in the place of dropout", _batchnorm, uses_rate=False, uses_match=False),
+}
+
+LINEAR_METHODS: dict[str, Method] = {  # names of evodrop.linear, which makes their noise
+    "none": METHODS["none"],
+    "standard": Method("standard dropout: every feature is dropped with the same chance", None, uses_match=False),
+    "uniform": Method("multinomial dropout: k draws among the features, all equally likely", None),
+    "data-dependent": Method("the paper's: k draws among the features, strong ones more likely", None),
+    "water-filling": Method("features are dropped independently, strong ones less often", None),
+    "weight-aware": Method("k draws, half data-dependent, half by strength times weight", None),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from torch import nn
 
@@ -18,9 +19,9 @@ from evodrop.experiments.environment import describe_environment, describe_git
 from evodrop.experiments.loop import FINAL, Record, Training
 from evodrop.experiments.pixels import Pixels
 from evodrop.experiments.records import RecordsError, RunFolder, read_records, seconds_per_iteration
-from evodrop.experiments.runs import Run
+from evodrop.experiments.runs import AnyRun, Run
 
-__all__ = ["finished_records", "train"]
+__all__ = ["Trainable", "finished_records", "keep_records", "train"]
 
 CHECKPOINT_SECONDS = 15.0
 OnStep = Callable[[int], None] | None
@@ -60,14 +61,46 @@ def train(
         >>> [record["status"] for record in train(run, network, prepare(Images("blank", x, y, x, y, 2)))]
         ['finished']
     """
+    training = Training(run, network, pixels, batches)
+    yield from keep_records(training, pixels.fingerprint, folder, checkpoint_seconds, on_step)
+
+
+class Trainable(Protocol):
+    """What can be followed: it makes records, and its state can be saved and loaded between them."""
+
+    iteration: int
+    status: str
+
+    @property
+    def run(self) -> AnyRun: ...
+    def state(self) -> dict[str, Any]: ...
+    def load_state(self, state: dict[str, Any]) -> None: ...
+    def records(self, on_step: OnStep = None) -> Iterator[Record]: ...
+    def advance(self, deadline: float = math.inf, on_step: OnStep = None) -> Record | None: ...
+    def timing(self) -> dict[str, Any]: ...
+
+
+def keep_records(
+    training: Trainable,
+    fingerprint: str,
+    folder: str | os.PathLike[str] | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    on_step: OnStep = None,
+) -> Iterator[Record]:
+    """Yield all records of a training that stands at its beginning, as :func:`train` does.
+
+    Args:
+        training: of a network or of a linear model.
+        fingerprint: digest of its data; records of other data in the folder are an error.
+        folder, checkpoint_seconds, on_step: as in :func:`train`.
+    """
     if not checkpoint_seconds >= 0:
         raise ValueError(f"checkpoint_seconds is {checkpoint_seconds!r}, but it takes a number of at least 0")
-    training = Training(run, network, pixels, batches)
     if folder is None:
         yield from training.records(on_step)
         return
     environment = describe_environment(threads=1)
-    header = {"run": run.to_dict(), "data": pixels.fingerprint, "environment": environment, "git": describe_git()}
+    header = {"run": training.run.to_dict(), "data": fingerprint, "environment": environment, "git": describe_git()}
     with RunFolder(folder, header) as kept:
         if _are_final(kept.records):
             yield from cast(list[Record], kept.records)
@@ -78,7 +111,7 @@ def train(
         kept.finish()
 
 
-def finished_records(folder: str | os.PathLike[str], run: Run) -> list[Record] | None:
+def finished_records(folder: str | os.PathLike[str], run: AnyRun) -> list[Record] | None:
     """The records of a run that has come to its end, or None. Ask before loading data for a run that needs none."""
     try:
         header, records = read_records(folder)
@@ -91,7 +124,7 @@ def _are_final(records: list[dict[str, Any]]) -> bool:
     return bool(records) and records[-1].get("status") in FINAL
 
 
-def _restore(training: Training, kept: RunFolder) -> None:
+def _restore(training: Trainable, kept: RunFolder) -> None:
     """Bring training and records to the last checkpoint, or to the beginning where there is none that can be used."""
     fresh = deepcopy(training.state())
     trouble = None
@@ -109,7 +142,7 @@ def _restore(training: Training, kept: RunFolder) -> None:
     _announce(training, kept, trouble)
 
 
-def _announce(training: Training, kept: RunFolder, trouble: str | None) -> None:
+def _announce(training: Trainable, kept: RunFolder, trouble: str | None) -> None:
     before, now = kept.header.get("environment"), kept.asked["environment"]
     if before != now:
         message = f"{kept.path} goes on elsewhere, so its last digits may differ: {before} became {now}"
@@ -119,7 +152,7 @@ def _announce(training: Training, kept: RunFolder, trouble: str | None) -> None:
     kept.remark(session | {"environment": now, "trouble": trouble})
 
 
-def _go_on(training: Training, kept: RunFolder, every: float, on_step: OnStep) -> Iterator[Record]:
+def _go_on(training: Trainable, kept: RunFolder, every: float, on_step: OnStep) -> Iterator[Record]:
     """Train to the end, keeping each record when it is made and the state from time to time."""
     saved = perf_counter()
     while training.status not in FINAL:
