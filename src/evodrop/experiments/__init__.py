@@ -1,0 +1,8 @@
+"""The laboratory: train the same network with each dropout, on real data, and keep what was measured (extra ``lab``).
+
+================  ====================================================================================
+``datasets``      files become arrays: :class:`~evodrop.experiments.datasets.Images` and ``Documents``
+================  ====================================================================================
+
+Nothing is imported here: enter a room by its name.
+"""
