@@ -25,7 +25,8 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "cli": {"definitions", "linear", "theory"},
+    "experiments": {"definitions", "matching", "sampling", "nn", "linear", "theory"},
+    "cli": {"definitions", "linear", "theory", "experiments"},
     "__main__": {"cli"},
 }
 
