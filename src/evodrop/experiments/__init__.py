@@ -15,6 +15,17 @@
 ``locking``       one writer a folder
 ``durable``       files that are whole or not there
 ``environment``   where a run was made
+``curves``        the records of a run as arrays, checked
+``contenders``    which runs belong together, and which step size counts
+``figures``       the panels of the paper as data
+``plans``         what to run for a panel
+``intervals``     a mean over the seeds, and what it is worth
+``summaries``     how good, how soon and at what price: the rows of the table
+``claims``        what the paper says of its results, as data
+``verdicts``      does a claim hold?
+``outcomes``      all of that for the runs on one data set
+``plotting``      figures in the form of the paper's
+``report``        one page for a set of runs; ``report_plots``, ``report_sections`` and ``markup`` are its parts
 ================  ====================================================================================
 
 Nothing is imported here: enter a room by its name.
