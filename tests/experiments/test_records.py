@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -131,6 +133,36 @@ def test_a_mark_that_does_not_fit_changes_nothing(tmp_path, change):
     with RunFolder(tmp_path, HEADER) as folder, pytest.raises(RecordsError, match="have changed"):
         folder.go_back(folder.mark() | change)
     assert path.read_bytes() == before
+
+
+def test_beginning_anew_forgets_records_and_checkpoint(tmp_path):
+    filled(tmp_path)
+    with RunFolder(tmp_path, HEADER | {"environment": {"torch": "3"}}) as folder:
+        folder.checkpoint.write_bytes(b"old")
+        folder.restart()
+        assert folder.records == []
+    assert read_records(tmp_path) == (HEADER | {"environment": {"torch": "3"}}, [])
+    assert os.listdir(tmp_path) == ["records.jsonl"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_what_can_be_repaired(tmp_path):
+    """Run under a limit on the size of files, in a process of its own, since the limit cannot be lifted."""
+    code = f"""
+import resource, signal
+from evodrop.experiments.records import RunFolder
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with RunFolder({str(tmp_path)!r}, {HEADER!r}) as folder:
+    folder.append({LINES[0]!r})
+    size = (folder.path / "records.jsonl").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, size + 5))
+    folder.append({LINES[1]!r})
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "OSError: [Errno 27] File too large" in answer.stderr
+    assert (tmp_path / "records.jsonl").read_bytes()[-5:] == b'{"ite'
+    with RunFolder(tmp_path, HEADER) as folder:
+        folder.append(LINES[1])
+    assert read_records(tmp_path)[1] == LINES
 
 
 def test_numbers_that_json_does_not_know_are_refused(tmp_path):

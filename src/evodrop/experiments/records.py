@@ -177,8 +177,8 @@ def _parsed(piece: bytes) -> Line | None:
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
-    """One write a line, so that a kill leaves whole lines but for the last."""
-    with open(path, "ab", buffering=0) as file:
+    """A whole line or an error: a kill or a full disk can tear the last line only, and the next session repairs it."""
+    with open(path, "ab") as file:
         file.write(_as_line(line))
 
 
