@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+import tiny
 from synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
 from evodrop.experiments.curves import read_curves
@@ -15,6 +16,7 @@ from evodrop.experiments.plotting import COLOURS, SPARE
 from evodrop.experiments.records import RecordsError
 from evodrop.experiments.report import make_page, write_report
 from evodrop.experiments.report_plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots
+from evodrop.experiments.training import train
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -198,3 +200,16 @@ def test_elements_escape_what_is_not_html():
         '<a href="&quot;x&quot;" data-at="1" open>&lt;<b>&amp;</b></a>'
     )
     assert element("input", type="checkbox") == '<input type="checkbox">'
+
+
+def test_what_the_training_writes_the_report_reads(tmp_path):
+    for method in ("standard", "evolutional", "none"):
+        run = tiny.run(method=method, epochs=2)
+        list(train(run, tiny.network(method), tiny.pixels(), tmp_path / "runs" / run.id))
+    outcome = outcomes_of(read_curves([tmp_path / "runs"]))[0]
+    assert [row.label for row in outcome.summaries] == ["none", "standard", "evolutional"]
+    assert all(row.test_error.n == 1 and row.seconds > 0 and not row.unfinished for row in outcome.summaries)
+    assert len(list(curve_plots(outcome, "p"))) == 3
+    assert len(list(layer_plots(outcome, "p"))) == 2 * 5
+    page = Page(without_plotly(write_report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
+    assert page.open == []
