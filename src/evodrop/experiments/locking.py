@@ -11,7 +11,7 @@ from typing import Self
 __all__ = ["FolderLock", "LockedError"]
 
 
-class LockedError(RuntimeError):
+class LockedError(OSError):
     """Another process writes in this folder."""
 
 
