@@ -84,7 +84,7 @@ def test_contenders_are_named_by_what_they_differ_in(tmp_path):
     assert [contender.label for contender in contenders_of(curves)] == names
     curves += [curve(tmp_path, [0.5], rate=0.2), curve(tmp_path, [0.5], network="other", method="none")]
     labels = [contender.label for contender in contenders_of(curves)]
-    assert labels[:3] == ["none, rate 0.5 in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
+    assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
     assert len(set(labels)) == 7
 
 

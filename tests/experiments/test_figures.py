@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from evodrop.experiments.figures import LINEAR, PANELS, find_panel
+from evodrop.experiments.figures import PANELS, find_panel
+from evodrop.experiments.methods import LINEAR
 from evodrop.linear import PAPER_GRID
 
 IDS = """

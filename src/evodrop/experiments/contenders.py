@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.experiments.curves import Curve
-from evodrop.experiments.methods import METHODS
+from evodrop.experiments.methods import methods_of
 
 __all__ = ["Contender", "choose_step", "contenders_of", "convergence", "final_curves", "key_of", "tuning_curves"]
 
@@ -17,10 +17,6 @@ MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise
 MATCHED_WORDS = {
     "distinct": ", as often as lets as many units survive as standard dropout does",
     "noise": ", as often as makes the noise as loud as standard dropout's",
-}
-LINEAR_WORDS = {  # methods that linear models alone have
-    "data-dependent": "the paper's: k draws among the features, strong ones more likely",
-    "weight-aware": "k draws among the features, those that matter for the weights more likely",
 }
 Key = tuple[str, str, str, float]
 
@@ -44,14 +40,15 @@ class Contender(NamedTuple):
     @property
     def key(self) -> Key:
         """What tells its runs from those of others: options that change nothing for its method do not count."""
-        method = METHODS.get(self.method)
+        method = methods_of(self.network).get(self.method)
         match = self.match if method is None or method.uses_match else "draws"
         return (self.network, self.method, match, self.rate if method is None or method.uses_rate else 0.5)
 
     @property
     def words(self) -> str:
         """One plain line on it."""
-        words = METHODS[self.method].words if self.method in METHODS else LINEAR_WORDS.get(self.method, self.method)
+        method = methods_of(self.network).get(self.method)
+        words = self.method if method is None else method.words
         return f"{words}{MATCHED_WORDS.get(self.key[2], '')}{'; not in the paper' * self.added}"
 
 
@@ -65,16 +62,22 @@ def contenders_of(curves: Iterable[Curve], known: Sequence[Contender] = ()) -> l
     keys = dict.fromkeys(map(key_of, curves))
     found = [contender for contender in known if contender.key in keys]
     rest = [key for key in keys if key not in {contender.key for contender in found}]
-    rank = {method: position for position, method in enumerate(METHODS)}
-    rest.sort(key=lambda key: (rank.get(key[1], len(rank)), *key[1:], key[0]))
+    rest.sort(key=lambda key: (_rank(*key[:2]), *key[1:], key[0]))
     several_networks = len({network for network, *_ in keys}) > 1
     several_rates = len({rate for *_, rate in keys}) > 1
     return found + [Contender(_label(*key, several_networks, several_rates), *key) for key in rest]
 
 
+def _rank(network: str, method: str) -> int:
+    names = list(methods_of(network))
+    return names.index(method) if method in names else len(names)
+
+
 def _label(network: str, method: str, match: str, rate: float, show_network: bool, show_rate: bool) -> str:
+    known = methods_of(network).get(method)
     matched = MATCHED.get(match, f", matched {match}")
-    return f"{method}{matched}{f', rate {rate:g}' if show_rate else ''}{f' in {network}' if show_network else ''}"
+    rated = f", rate {rate:g}" if show_rate and (known is None or known.uses_rate) else ""
+    return f"{method}{matched}{rated}{f' in {network}' if show_network else ''}"
 
 
 def final_curves(curves: Iterable[Curve], contender: Contender) -> list[Curve]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evodrop.experiments.contenders import Contender
+from evodrop.experiments.methods import LINEAR
 
-__all__ = ["CHOICES", "LINEAR", "PANELS", "Panel", "find_panel"]
+__all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "PANELS", "Panel", "find_panel"]
 
-LINEAR = "linear"  # the network of a panel without one: logistic regression
 LINEAR_GRID = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)  # Section 5.1
 DEEP_GRID = (0.001, 0.005, 0.01, 0.1)  # Section 5.2
 
@@ -42,6 +42,7 @@ class Panel:
         epochs, seeds, quick_epochs: how long, how often, and how long for a quick look.
         decay: the step falls to a tenth after these shares of the epochs.
         batch_size, momentum, weight_std: of the training; a linear model takes one example at a time.
+        least_spacing: iterations between two records, at least: an evaluation costs as much as some thirty of them.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Panel:
     batch_size: int = 128
     momentum: float = 0.9
     weight_std: float = 0.01
+    least_spacing: int = 100
 
     @property
     def is_linear(self) -> bool:

@@ -14,7 +14,9 @@ from evodrop.matching import MATCHES
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LINEAR_METHODS", "METHODS", "Method", "make_dropout"]
+__all__ = ["LINEAR", "LINEAR_METHODS", "METHODS", "Method", "make_dropout", "methods_of"]
+
+LINEAR = "linear"  # the network of a run without one: logistic regression
 
 
 class Method(NamedTuple):
@@ -103,3 +105,8 @@ LINEAR_METHODS: dict[str, Method] = {  # names of evodrop.linear, which makes th
     "water-filling": Method("features are dropped independently, strong ones less often", None),
     "weight-aware": Method("k draws, half data-dependent, half by strength times weight", None),
 }
+
+
+def methods_of(network: str) -> dict[str, Method]:
+    """The methods that a network can be trained with; those of linear models if it is :data:`LINEAR`."""
+    return LINEAR_METHODS if network == LINEAR else METHODS

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from evodrop.experiments.contenders import Contender, contenders_of, final_curves, key_of, tuning_curves
 from evodrop.experiments.curves import Curve
-from evodrop.experiments.figures import LINEAR, Panel
+from evodrop.experiments.figures import Panel
+from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.plans import shortened
 from evodrop.experiments.summaries import Summary, summarise
 from evodrop.experiments.verdicts import Judgement, judge_panel

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from evodrop.experiments.contenders import Contender, choose_step, key_of
 from evodrop.experiments.curves import Curve
 from evodrop.experiments.figures import Panel, find_panel
-from evodrop.experiments.runs import Run
+from evodrop.experiments.methods import LINEAR
+from evodrop.experiments.runs import AnyRun, LinearRun, Run
 
 __all__ = ["Plan", "Trial", "runs_of", "shortened"]
 
 RECORDS = 100  # of a run, at most
-LEAST_SPACING = 100  # iterations: an evaluation costs as much as some thirty of them
 QUICK_SEEDS = 2  # the least that have an interval
 
 
@@ -30,9 +30,9 @@ class Trial(NamedTuple):
     fields: Mapping[str, Any]
 
     @property
-    def run(self) -> Run:
-        """The run, for a panel with a network."""
-        return Run(**self.fields)
+    def run(self) -> AnyRun:
+        """The run, of a network or of a linear model."""
+        return LinearRun(**self.fields) if self.contender.network == LINEAR else Run(**self.fields)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _counted(name: str, value: int) -> int:
 
 def _spacing(panel: Panel) -> int:
     iterations = panel.epochs * (panel.examples // panel.batch_size)
-    return max(LEAST_SPACING, iterations // RECORDS)
+    return max(panel.least_spacing, iterations // RECORDS)
 
 
 def _decay(panel: Panel) -> tuple[int, ...]:

@@ -14,13 +14,12 @@ from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from evodrop.definitions import checked_rate
-from evodrop.experiments.methods import LINEAR_METHODS, METHODS
+from evodrop.experiments.methods import LINEAR, LINEAR_METHODS, METHODS
 from evodrop.matching import MATCHES
 
-__all__ = ["LINEAR", "AnyRun", "LinearRun", "Run"]
+__all__ = ["AnyRun", "LinearRun", "Run"]
 
 LARGEST = 2**63 - 1
-LINEAR = "linear"  # the network of a run without one
 
 
 @dataclass(frozen=True, kw_only=True)
