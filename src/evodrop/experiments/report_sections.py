@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from evodrop.experiments.cells import cells_of
 from evodrop.experiments.figures import CHOICES
-from evodrop.experiments.intervals import Interval
 from evodrop.experiments.markup import Markup, element, join, table
 from evodrop.experiments.outcomes import Outcome
 from evodrop.experiments.report_plots import Plot
-from evodrop.experiments.summaries import Summary, Target
 from evodrop.experiments.verdicts import VERDICTS, Judgement
 
 __all__ = ["claims_section", "notice", "origin_section", "plot_boxes", "summary_section"]
 
-NO_BREAK = "\N{NO-BREAK SPACE}"
 SIGNS = dict(zip(VERDICTS, ("✓", "✗", "?", "-"), strict=True))
-UNKNOWN, BASELINE = "-", "baseline"
 
 
 def notice(outcomes: Sequence[Outcome]) -> Markup:
@@ -111,57 +108,10 @@ def summary_section(outcome: Outcome) -> Markup:
     rows = table(
         "Errors at the end, in percent; ± and brackets: 95% intervals over the seeds.",
         head,
-        [_row(row, outcome) for row in outcome.summaries],
+        cells_of(outcome),
     )
     words = [join(element("dt", contender.label), element("dd", contender.words)) for contender in outcome.contenders]
     return join(rows, element("dl", *words))
-
-
-def _row(row: Summary, outcome: Outcome) -> tuple[str, ...]:
-    remarks = [f"{row.diverged} diverged"] * bool(row.diverged) + [f"{row.unfinished} unfinished"] * bool(
-        row.unfinished
-    )
-    return (
-        row.label,
-        f"{row.lr:g}",
-        _error(row.test_error),
-        _error(row.best_test_error),
-        BASELINE if row.label == outcome.baseline else _change(row.test_change),
-        _error(row.training_error),
-        *(_target(target, row.label == outcome.baseline) for target in (row.to_training, row.to_test)),
-        UNKNOWN if row.seconds is None else _seconds(row.seconds),
-        ", ".join([f"{len(row.seeds)}{NO_BREAK}seed{'s' * (len(row.seeds) > 1)}", *remarks]),
-    )
-
-
-def _error(error: Interval) -> str:
-    if error.mean is None:
-        return UNKNOWN
-    half = error.half_width
-    return f"{100 * error.mean:.2f}%" + ("" if half is None else f"{NO_BREAK}±{NO_BREAK}{100 * half:.2f}")
-
-
-def _change(change: Interval) -> str:
-    if change.mean is None:
-        return UNKNOWN
-    if change.low is None or change.high is None:
-        return f"{100 * change.mean:+.1f}%"
-    bounds = f"({100 * change.low:+.1f} to {100 * change.high:+.1f})".replace(" ", NO_BREAK)
-    return f"{100 * change.mean:+.1f}% {bounds}"
-
-
-def _target(target: Target, is_baseline: bool) -> str:
-    if target.asked == 0:
-        return UNKNOWN
-    if target.iterations.mean is None:
-        return f"reached in {target.reached} of {target.asked} seeds"
-    iterations = f"{target.iterations.mean:,.0f}"
-    return iterations if is_baseline else f"{iterations}, {_change(target.change)}"
-
-
-def _seconds(seconds: float) -> str:
-    scale, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
-    return f"{seconds * scale:.3g} {unit}"
 
 
 def origin_section(outcomes: Sequence[Outcome], command: str) -> Markup:
