@@ -46,4 +46,4 @@ def network(method="evolutional", seed=0, rate=0.5, match="draws"):
 
 def run(**fields):
     usual = {"method": "evolutional", "seed": 0, "lr": 0.05, "epochs": 4, "batch_size": 16, "eval_every": 3}
-    return Run(dataset="spots", network="tiny", **usual | fields)
+    return Run(**{"dataset": "spots", "network": "tiny"} | usual | fields)
