@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+
 import numpy as np
 from scipy import sparse
+from specimens import svmlight
 
 from evodrop.experiments.datasets import Documents
 from evodrop.experiments.runs import LinearRun
@@ -28,16 +31,18 @@ def run(**fields):
     return LinearRun(**{"dataset": "words"} | usual | fields)
 
 
-def write_svmlight(path, X, y):
-    rows = (zip(row.indices + 1, row.data, strict=True) for row in (X[[at]] for at in range(X.shape[0])))
-    lines = (f"{label:g} " + " ".join(f"{i}:{float(v)!r}" for i, v in row) for label, row in zip(y, rows, strict=True))
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
 def write_pair(folder, n=90):
     """Two files of svmlight, and the name of the data set that they make."""
-    data = documents(n)
-    train = write_svmlight(folder / "train.svm", data.train_x, data.train_y)
-    test = write_svmlight(folder / "test.svm", data.test_x, data.test_y)
-    return f"svm:{train},{test}"
+    data, paths = documents(n), (folder / "train.svm", folder / "test.svm")
+    for path, part in zip(paths, ((data.train_x, data.train_y), (data.test_x, data.test_y)), strict=True):
+        path.write_bytes(svmlight(*part))
+    return f"svm:{paths[0]},{paths[1]}"
+
+
+def write_packed(folder, n=90):
+    """The same pair as a named data set is laid out: packed, in a folder of its own."""
+    folder.mkdir()
+    write_pair(folder, n)
+    for name in ("train.svm", "test.svm"):
+        (folder / f"{name}.bz2").write_bytes(bz2.compress((folder / name).read_bytes()))
+        (folder / name).unlink()
