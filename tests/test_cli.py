@@ -79,7 +79,7 @@ def test_without_its_extra_the_command_says_what_to_install():
 def test_help_answers_without_loading_a_room():
     code = (
         "import sys; from evodrop import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n"
-        "print([name for name in ('torch', 'numpy', 'sklearn', 'matplotlib') if name in sys.modules])"
+        "print([name for name in ('torch', 'numpy', 'sklearn', 'matplotlib', 'joblib') if name in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"

@@ -25,7 +25,8 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "cli": {"definitions", "linear", "theory"},
+    "experiments": {"nn", "linear", "theory", "definitions", "matching", "sampling"},
+    "cli": {"definitions", "experiments", "linear", "theory"},
     "__main__": {"cli"},
 }
 
@@ -57,6 +58,11 @@ def test_the_map_names_every_public_room():
     with pytest.raises(AttributeError, match="no attribute 'door'"):
         _ = evodrop.door
     assert set(evodrop.__all__) <= set(dir(evodrop))
+
+
+def test_the_map_of_nn_names_every_room_there():
+    rooms = {path.stem for path in (SOURCE / "nn").glob("*.py")} - {"__init__"}
+    assert {room for room in rooms if f"``{room}``" not in evodrop.nn.__doc__} == set()
 
 
 def fresh(code):

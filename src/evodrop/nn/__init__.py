@@ -4,6 +4,8 @@
 ``functional``  the dropouts as functions
 ``modules``     the dropouts as layers
 ``convert``     :func:`convert_dropout` swaps the dropouts of a model
+``layers``      :class:`LocallyConnected2d`, a convolution that does not share its weights
+``local``       the products of that layer, as torch operators
 ``noise``       multiply by noise, and the gradient by the same noise
 ``operator``    the noise as a torch operator, for compilers and transforms
 ``draw``        one seed a call, and the path that fits the device
@@ -23,6 +25,7 @@ except ModuleNotFoundError as error:
 from evodrop.nn import functional
 from evodrop.nn.convert import convert_dropout
 from evodrop.nn.draw import use_backend
+from evodrop.nn.layers import LocallyConnected2d
 from evodrop.nn.modules import (
     BernoulliDropout,
     DataDependentDropout,
@@ -38,6 +41,7 @@ __all__ = [
     "EvolutionalDropout",
     "EvolutionalDropout1d",
     "EvolutionalDropout2d",
+    "LocallyConnected2d",
     "MultinomialDropout",
     "convert_dropout",
     "functional",

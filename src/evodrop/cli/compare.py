@@ -1,0 +1,51 @@
+"""``evodrop compare``: every dropout on the same network and data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from typer import Exit, Option
+
+from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+
+
+def run(
+    dataset: Annotated[str, Option(help="a name of `evodrop data list`, or svm:TRAIN,TEST")] = "digits",
+    methods: Annotated[
+        str | None,
+        Option(
+            help="some of none,standard,uniform,evolutional,water-filling,batchnorm [all]; for text some of "
+            "none,standard,uniform,data-dependent,water-filling,weight-aware [all but the last]"
+        ),
+    ] = None,
+    network: Annotated[str, Option(help="auto: the one for the data set")] = "auto",
+    rate: Annotated[str, Option(help="fraction to drop, or tune: chosen by each method's validation error")] = "0.5",
+    match: Annotated[str, Option(help="what k is matched to: draws, distinct or noise")] = "draws",
+    seeds: Annotated[int, Option(help="runs of each method", min=1)] = 3,
+    epochs: Annotated[int | None, Option(help="passes over the data [digits 100, text 10, else 5]", min=1)] = None,
+    lr: Annotated[
+        str | None, Option(help="step size, or grid: chosen from the paper's [one known to be good, else grid]")
+    ] = None,
+    jobs: Jobs = 2,
+    data: Data = None,
+    out: Annotated[Path | None, Option(help="folder of the results [runs/compare-DATASET]")] = None,
+) -> None:
+    """Compare dropouts on the same network and data.
+
+    All methods of a seed begin with the same weights and see the same batches. A table shows live how they learn, and
+    a report in HTML how fast and how well each of them did.
+
+    A run that was stopped goes on where it was; a finished one is not repeated.
+    """
+    from evodrop.experiments.comparison import Question, compare
+
+    names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
+    question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
+    folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
+    with resumable():
+        findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
+        show(findings)
+    if findings.failed:
+        raise Exit(1)

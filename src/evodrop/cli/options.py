@@ -1,0 +1,47 @@
+"""Options that several commands have, and how they end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Exit, Option
+
+if TYPE_CHECKING:
+    from evodrop.experiments.experiment import Findings
+
+__all__ = ["Data", "Jobs", "command_line", "resumable", "show"]
+
+Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
+Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
+STOPPED = 130  # the exit code of what Ctrl-C ended
+
+
+def command_line() -> str:
+    """What was typed, for the report to say."""
+    return shlex.join(["evodrop", *sys.argv[1:]])
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Within it, Ctrl-C ends the command in one line: nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
+        raise Exit(STOPPED) from None
+
+
+def show(findings: Findings) -> None:
+    """Print what was found, the failures on stderr, and last of all where the report is."""
+    from evodrop.experiments.live import label
+    from evodrop.experiments.tables import print_findings
+
+    print_findings(findings.outcomes)
+    for ending in findings.failed:
+        print(f"evodrop: {label(ending.run)} failed: {ending.error}", file=sys.stderr)
+    print(f"report: {findings.report}", flush=True)

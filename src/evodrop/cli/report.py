@@ -1,0 +1,27 @@
+"""``evodrop report``: make the report of runs again from their records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from evodrop.cli.options import command_line, show
+
+
+def run(
+    folders: Annotated[list[Path], Argument(metavar="RUN...", help="folders of runs, or of experiments")],
+    out: Annotated[Path | None, Option(help="where to [the folder, if it is one; else here]")] = None,
+    tensorboard: Annotated[bool, Option("--tensorboard", help="also write event files, to OUT/tensorboard")] = False,
+) -> None:
+    """Make the report of runs again from their records."""
+    from evodrop.experiments.experiment import reopen_all
+
+    target = out or (folders[0] if len(folders) == 1 else Path())
+    findings = reopen_all(folders, target, command_line())
+    if tensorboard:
+        from evodrop.experiments.tensorboard import write_events
+
+        print(f"event files: {write_events(findings.outcomes, target / 'tensorboard')}")
+    show(findings)

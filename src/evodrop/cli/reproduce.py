@@ -1,0 +1,71 @@
+"""``evodrop reproduce``: the paper's figures, and a verdict on each of its claims."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Exit, Option
+
+from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+
+if TYPE_CHECKING:
+    from evodrop.experiments.reproduction import Extent
+
+
+def run(
+    name: Annotated[str, Argument(metavar="ID|all|list", help="list names the panels")],
+    epochs: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
+    seeds: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
+    quick: Annotated[bool, Option("--quick", help="a few epochs, two seeds, one step size")] = False,
+    check: Annotated[bool, Option("--check", help="exit 1 if a claim that holds in RESULTS fails here")] = False,
+    results: Annotated[Path, Option(help="where --check finds the kept results of each panel")] = Path("results"),
+    jobs: Jobs = 2,
+    data: Data = None,
+    out: Annotated[Path, Option(help="each panel gets a folder in it")] = Path("runs"),
+) -> None:
+    """Rerun a figure of the paper and judge its claims.
+
+    The paper's protocol is the default, and what is cut short is told.
+
+    A run that was stopped goes on where it was; a finished one is not repeated.
+    """
+    from evodrop.experiments.reproduction import Extent, gone_back_on, panels_named, reproduce
+
+    extent = Extent(epochs, seeds, quick)
+    if name == "list":
+        _list(extent, data, jobs)
+        return
+    panels, absent = panels_named(name, data)
+    broken = bool(absent)
+    with resumable():
+        for panel in panels:
+            findings = reproduce(panel, extent, out / panel.id, data=data, jobs=jobs, command=command_line())
+            show(findings)
+            lost = gone_back_on(findings, panel, results) if check else []
+            for claim, verdict, measured, *_ in lost:
+                print(f"evodrop: no longer holds: {claim.words} Now: {verdict}; {measured}", file=sys.stderr)
+            broken = broken or bool(lost or findings.failed)
+    if absent:
+        names = ", ".join(panel.id for panel in absent)
+        print(f"evodrop: left out, since their data are not there: {names}; see evodrop data list", file=sys.stderr)
+    if broken:
+        raise Exit(1)
+
+
+def _list(extent: Extent, data: Path | None, jobs: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from evodrop.experiments.estimates import in_words
+    from evodrop.experiments.reproduction import list_panels
+
+    table = Table("panel", "place in the paper", "data", caption=f"time: here, {jobs} runs at a time, from a few steps")
+    table.add_column("runs", justify="right")
+    table.add_column("time", justify="right")
+    with Console(stderr=True).status("timing a few steps") as status:
+        for entry in list_panels(extent, data, jobs, lambda name: status.update(f"timing a few steps of {name}")):
+            words = f"{entry.panel.dataset}: {entry.data}"
+            table.add_row(entry.panel.id, entry.panel.place, words, str(entry.runs), in_words(entry.seconds))
+    Console().print(table)

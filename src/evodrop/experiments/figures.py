@@ -1,0 +1,177 @@
+"""The panels of the paper's figures as data: what was compared, on which data, by which protocol.
+
+What the paper says is taken from it; what it leaves open is a choice of ours, and :data:`CHOICES` says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evodrop.experiments.contenders import Contender
+from evodrop.experiments.methods import LINEAR
+
+__all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "PANELS", "Panel", "find_panel"]
+
+LINEAR_GRID = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)  # Section 5.1
+DEEP_GRID = (0.001, 0.005, 0.01, 0.1)  # Section 5.2
+
+CHOICES = {
+    "epochs": "The paper does not say for how long it trained; only SVHN's 12,000 iterations are known.",
+    "decay": "The paper's step falls 'after a number of epochs': here by ten after 2/3 and after 5/6 of all.",
+    "seeds": "The paper does not say how often it repeated a run: here every contender is run with several seeds.",
+    "tuning": "'Fastest convergence' is here the least training error on clean data, averaged over the run.",
+    "momentum": "The paper names no momentum for the panel on batch normalisation; Caffe's files have 0.9.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One panel of a figure. Its fields are the protocol; :mod:`evodrop.experiments.plans` makes runs of them.
+
+    Attributes:
+        id: its name on the command line.
+        place: where it is in the paper, or what of the paper it follows.
+        title: in plain words.
+        dataset, network: their names; the network is :data:`LINEAR` for logistic regression.
+        examples: for training, to know how many iterations there will be.
+        contenders: what is compared.
+        baseline: label of the contender that the others are measured against.
+        challenger: label of the paper's proposal.
+        grid: initial step sizes, tuned for each contender apart.
+        good_step: the step size that a quick look takes instead.
+        epochs, seeds, quick_epochs: how long, how often, and how long for a quick look.
+        decay: the step falls to a tenth after these shares of the epochs.
+        batch_size, momentum, weight_std: of the training; a linear model takes one example at a time.
+        least_spacing: iterations between two records, at least: an evaluation costs as much as some thirty of them.
+    """
+
+    id: str
+    place: str
+    title: str
+    dataset: str
+    network: str
+    examples: int
+    contenders: tuple[Contender, ...]
+    baseline: str
+    challenger: str
+    grid: tuple[float, ...]
+    good_step: float
+    epochs: int
+    quick_epochs: int = 2
+    seeds: int = 3
+    rate: float = 0.5
+    decay: tuple[float, ...] = (2 / 3, 5 / 6)
+    batch_size: int = 128
+    momentum: float = 0.9
+    weight_std: float = 0.01
+    least_spacing: int = 100
+
+    @property
+    def is_linear(self) -> bool:
+        return self.network == LINEAR
+
+    def contender(self, label: str) -> Contender:
+        """A contender by its label."""
+        return {contender.label: contender for contender in self.contenders}[label]
+
+
+def _linear(dataset: str, name: str, examples: int, place: str) -> Panel:
+    def contender(label: str, method: str, match: str = "draws", added: bool = False) -> Contender:
+        return Contender(label, LINEAR, method, match, added=added)
+
+    return Panel(
+        id=f"fig1-{dataset}",
+        place=place,
+        title=f"data-dependent against standard dropout: logistic regression on {name}",
+        dataset=dataset,
+        network=LINEAR,
+        examples=examples,
+        contenders=(
+            contender("standard", "standard"),
+            contender("data-dependent", "data-dependent"),
+            contender("data-dependent, matched noise", "data-dependent", "noise", added=True),
+            contender("water-filling", "water-filling", added=True),
+        ),
+        baseline="standard",
+        challenger="data-dependent",
+        grid=LINEAR_GRID,
+        good_step=0.1,
+        epochs=10,
+        quick_epochs=3,
+        seeds=5,
+        decay=(),
+        batch_size=1,
+        momentum=0.0,
+    )
+
+
+def _deep(dataset: str, name: str, examples: int, place: str, epochs: int, good_step: float) -> Panel:
+    return Panel(
+        id=f"fig2-{dataset}",
+        place=place,
+        title=f"evolutional against standard dropout: the paper's network for {name}",
+        dataset=dataset,
+        network=dataset,
+        examples=examples,
+        contenders=(
+            Contender("standard", dataset, "standard"),
+            Contender("evolutional", dataset, "evolutional"),
+            Contender("evolutional, matched noise", dataset, "evolutional", "noise", added=True),
+        ),
+        baseline="standard",
+        challenger="evolutional",
+        grid=DEEP_GRID,
+        good_step=good_step,
+        epochs=epochs,
+    )
+
+
+_BATCH_NORMALISATION = Panel(
+    id="fig1-bn",
+    place="Figure 1, right",
+    title="evolutional dropout against batch normalisation: Caffe's network for CIFAR-10",
+    dataset="cifar10",
+    network="cifar10-bn",
+    examples=50_000,
+    contenders=(
+        Contender("no BN, no dropout", "cifar10-nobn", "none"),
+        Contender("BN", "cifar10-bn", "none"),
+        Contender("BN + standard", "cifar10-bn", "standard"),
+        Contender("evolutional", "cifar10-nobn", "evolutional"),
+        Contender("evolutional, matched noise", "cifar10-nobn", "evolutional", "noise", added=True),
+    ),
+    baseline="BN + standard",
+    challenger="evolutional",
+    grid=(0.001,),
+    good_step=0.001,
+    epochs=130,  # 60,000 iterations, then 5,000 at a tenth of the step, as Caffe's file has it
+    decay=(120 / 130,),
+    batch_size=100,
+)
+
+_ALL = (
+    _linear("real-sim", "real-sim", 57_848, "Figure 1, left"),
+    _linear("news20", "news20", 15_997, "Figure 1, second"),
+    _linear("rcv1", "RCV1", 20_242, "Figure 1, third"),
+    _BATCH_NORMALISATION,
+    _deep("mnist", "MNIST", 60_000, "Figure 2(a)", epochs=20, good_step=0.005),
+    _deep("svhn", "SVHN", 73_257, "Figure 2(b)", epochs=21, good_step=0.01),  # 21 epochs are 12,012 iterations
+    _deep("cifar10", "CIFAR-10", 50_000, "Figure 2(c)", epochs=60, good_step=0.01),
+    _deep("cifar100", "CIFAR-100", 50_000, "Figure 2(d)", epochs=60, good_step=0.01),
+    _linear("20news", "20 Newsgroups", 11_293, "as Figure 1, left three, on other data"),
+    _linear("reuters52", "Reuters-52", 6_532, "as Figure 1, left three, on other data"),
+)
+
+PANELS = {panel.id: panel for panel in _ALL}
+
+
+def find_panel(name: str) -> Panel:
+    """The panel of a name, or an error that lists them.
+
+    Examples:
+        >>> find_panel("fig2-mnist").place
+        'Figure 2(a)'
+    """
+    if name not in PANELS:
+        raise ValueError(f"there is no panel {name!r}; the panels are {', '.join(PANELS)}")
+    return PANELS[name]

@@ -1,0 +1,131 @@
+"""Figures in the form of the paper's: training and test error against iterations, a colour for each contender."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evodrop.experiments.contenders import Contender
+from evodrop.experiments.durable import write_whole
+from evodrop.experiments.outcomes import Outcome
+from evodrop.experiments.summaries import Band, band_of
+from evodrop.theory.figure import COLOURS as NOISES
+from evodrop.theory.figure import check_path
+
+__all__ = ["COLOURS", "KINDS", "Style", "bands_of", "draw", "highest", "name_with_remarks", "save", "styles_of"]
+
+COLOURS = NOISES | {  # the other methods, with the rest of the same palette
+    "evolutional": NOISES["data-dependent"],
+    "none": "#767676",
+    "batchnorm": "#D55E00",
+    "weight-aware": "#CC79A7",
+}
+SPARE = ("#D55E00", "#CC79A7", "#56B4E9", "#E69F00", "#009E73", "#767676")
+KINDS = {  # of curves: what the axis says
+    "clean": "training error on clean data",
+    "noisy": "training error with the noise on",
+    "test": "test error",
+}
+RESOLUTION = 150  # dots an inch
+UNDATED: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}  # same curves, same file
+
+
+class Style(NamedTuple):
+    """How a contender is drawn."""
+
+    colour: str
+    dashed: bool
+
+
+def styles_of(contenders: Sequence[Contender]) -> dict[str, Style]:
+    """A style for each label: the colour is that of the method, and matched variants are dashed.
+
+    Where two would look the same, the later one gets a colour that nobody has, while there are any.
+    """
+    styles: dict[str, Style] = {}
+    for contender in contenders:
+        style = Style(COLOURS.get(contender.method, SPARE[0]), contender.match != "draws")
+        if style in styles.values():
+            taken = {other.colour for other in styles.values()} | {COLOURS.get(item.method) for item in contenders}
+            style = Style(next((colour for colour in SPARE if colour not in taken), style.colour), style.dashed)
+        styles[contender.label] = style
+    return styles
+
+
+def draw(outcome: Outcome, training: str = "clean") -> Any:
+    """A matplotlib Figure of two panels: training error and test error, smoothed over five records.
+
+    Lines are means over the seeds, bands go from the least to the largest seed.
+
+    Args:
+        outcome: of an experiment.
+        training: which training error: "clean", without noise, or "noisy", as the batches of the training saw it. The
+            axis says which.
+    """
+    if training not in ("clean", "noisy"):
+        raise ValueError(f"training is {training!r}, but the training error is drawn 'clean' or 'noisy'")
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("a figure needs matplotlib; install evodrop[lab]") from error
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    for panel, kind in zip(figure.subplots(1, 2), (training, "test"), strict=True):
+        _draw_panel(panel, outcome, kind)
+    lines = next((axes.get_legend_handles_labels() for axes in figure.axes if axes.lines), ([], []))
+    figure.legend(*lines, loc="outside lower center", ncols=3, frameon=False)
+    place = f"\n{outcome.panel.place}" if outcome.panel is not None else ""
+    figure.suptitle(outcome.title + place, fontsize="medium")
+    return figure
+
+
+def _draw_panel(panel: Any, outcome: Outcome, kind: str) -> None:
+    styles, bands = styles_of(outcome.contenders), bands_of(outcome, kind)
+    for label, band in bands.items():
+        colour, dashed = styles[label]
+        name = name_with_remarks(label, outcome)
+        panel.plot(band.iterations, band.mean, color=colour, linestyle="--" if dashed else "-", label=name)
+        panel.fill_between(band.iterations, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+    panel.set(xlabel=outcome.clock, ylabel=KINDS[kind])
+    panel.set_ylim(0, highest(bands))
+    panel.yaxis.set_major_formatter("{x:.1%}")
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def bands_of(outcome: Outcome, kind: str) -> dict[str, Band]:
+    """The bands of the contenders that have any."""
+    bands = ((label, band_of(curves, kind)) for label, curves in outcome.curves.items())
+    return {label: band for label, band in bands if band is not None}
+
+
+def highest(bands: Mapping[str, Band]) -> float:
+    """Where the axis of errors ends: at the largest error after a fifth of the way.
+
+    Before it errors fall so steeply that all the rest would look flat. Curves that end before it have no say.
+    """
+    way = max((band.iterations[-1] for band in bands.values()), default=0.0)
+    later = [band.high[band.iterations >= way / 5] for band in bands.values()]
+    return 1.1 * max((float(errors.max()) for errors in later if len(errors)), default=0.0) or 1.0
+
+
+def name_with_remarks(label: str, outcome: Outcome, step: bool = True) -> str:
+    """A label, with its step size, if asked for, and what a reader of its curve has to know."""
+    row = {summary.label: summary for summary in outcome.summaries}[label]
+    remarks = [f"step {row.lr:g}"] if step else []
+    if row.diverged:
+        remarks.append(f"{row.diverged} of {len(row.seeds)} diverged")
+    if row.unfinished:
+        remarks.append(f"{row.unfinished} of {len(row.seeds)} unfinished")
+    return f"{label} ({', '.join(remarks)})" if remarks else label
+
+
+def save(outcome: Outcome, *paths: str | os.PathLike[str], training: str = "clean") -> None:
+    """Write the figure to files whose endings name their formats: png, pdf or svg. No half of one is ever seen."""
+    checked = [check_path(path) for path in paths]
+    figure = draw(outcome, training)
+    for path in checked:
+        buffer = io.BytesIO()
+        suffix = path.suffix.lower()
+        figure.savefig(buffer, format=suffix[1:], dpi=RESOLUTION, metadata=UNDATED.get(suffix))
+        write_whole(path, buffer.getvalue())

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "killing.py"
+
+
+def test_runs_killed_at_random_moments_end_in_the_same_records():
+    """A handful of what the script does by default."""
+    command = [sys.executable, "-W", "error", SCRIPT, "--times", "4", "--seed", "1"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "4 of 4 killed runs ended in records identical" in answer.stdout

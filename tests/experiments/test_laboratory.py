@@ -1,0 +1,172 @@
+"""Many runs side by side: the same records, whoever makes them, and whatever happens to the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import joblib
+import pytest
+import sparse_text
+
+from evodrop.experiments import laboratory
+from evodrop.experiments.datasets import load
+from evodrop.experiments.laboratory import check_fit, load_once, network_for, records_of, run_all
+from evodrop.experiments.locking import FolderLock, LockedError
+from evodrop.experiments.methods import METHODS
+from evodrop.experiments.runs import Run
+
+
+def digits(**fields):
+    usual = {"method": "evolutional", "seed": 0, "lr": 0.01, "epochs": 2, "eval_every": 5}
+    return Run(**{"dataset": "digits", "network": "digits"} | usual | fields)
+
+
+def records(out, run):
+    return (out / run.id / "records.jsonl").read_bytes()
+
+
+def test_processes_threads_and_one_after_the_other_make_the_same_records(tmp_path):
+    runs = [digits(method=method, seed=seed) for method in ("standard", "evolutional") for seed in (0, 1)]
+    endings = run_all(runs, tmp_path / "one", jobs=1)
+    assert [(ending.run, ending.status) for ending in endings] == [(run, "finished") for run in runs]
+    with joblib.parallel_config(backend="threading"):
+        run_all(runs, tmp_path / "threads", jobs=2)
+    told = []
+    run_all(runs, tmp_path / "processes", jobs=2, on_ending=told.append)
+    assert {ending.run for ending in told} == set(runs)
+    for run in runs:
+        assert records(tmp_path / "one", run) == records(tmp_path / "threads", run)
+        assert records(tmp_path / "one", run) == records(tmp_path / "processes", run)
+    assert sorted(os.listdir(tmp_path / "processes")) == sorted(run.id for run in runs)
+
+
+def test_what_is_finished_is_not_repeated_and_needs_no_data(tmp_path, monkeypatch):
+    first = run_all([digits(), digits()], tmp_path, jobs=1)
+    assert len(first) == 1
+    monkeypatch.setattr(laboratory, "load_once", None)
+    again = run_all([digits()], tmp_path, jobs=1)
+    assert again[0].record == first[0].record
+    assert again[0].seconds == 0.0
+
+
+def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
+    bad = digits(network="mnist")
+    endings = run_all([bad, digits()], tmp_path, jobs=1)
+    assert [ending.status for ending in endings] == ["failed", "finished"]
+    assert endings[0].error.startswith("ValueError: the network 'mnist' takes 1 channels of 24 x 24 and tells 10")
+    assert endings[0].record is None
+
+
+def test_a_warning_of_a_run_is_a_remark(tmp_path):
+    folder = tmp_path / digits().id
+    next(stream := records_of(digits(), load("digits"), folder))
+    stream.close()
+    (folder / "checkpoint.bin").write_bytes(b"nonsense")
+    (ending,) = run_all([digits()], tmp_path, jobs=1)
+    assert ending.status == "finished"
+    assert "begins anew, since its checkpoint is of no use" in ending.remarks[0]
+
+
+def test_linear_runs_go_side_by_side_too_and_notice_other_data(tmp_path):
+    name = sparse_text.write_pair(tmp_path)
+    runs = [sparse_text.run(dataset=name, seed=seed) for seed in (0, 1)]
+    endings = run_all(runs, tmp_path / "out", jobs=1)
+    assert [ending.status for ending in endings] == ["finished"] * 2
+    sparse_text.write_pair(tmp_path, n=120)
+    load_once.cache_clear()
+    assert "holds another run: its data is" in run_all(runs, tmp_path / "out", jobs=1)[0].error
+
+
+def test_one_laboratory_a_folder(tmp_path):
+    with FolderLock(tmp_path), pytest.raises(LockedError, match=f"is being written by process {os.getpid()}"):
+        run_all([digits()], tmp_path, jobs=1)
+
+
+def test_a_run_that_another_process_holds_is_waited_for_and_then_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(laboratory, "PATIENCE", 0.3)
+    (tmp_path / digits().id).mkdir()
+    with FolderLock(tmp_path / digits().id):
+        (ending,) = run_all([digits()], tmp_path, jobs=1)
+    assert ending.status == "failed"
+    assert "is being written by process" in ending.error
+
+
+def test_at_least_one_job(tmp_path):
+    with pytest.raises(ValueError, match="jobs is 0, but there is at least 1 run at a time"):
+        run_all([], tmp_path, jobs=0)
+
+
+def test_every_method_of_a_seed_begins_with_the_same_weights():
+    networks = {method: dict(network_for(digits(method=method)).named_parameters()) for method in METHODS}
+    for weights in networks.values():
+        for name, parameter in networks["none"].items():
+            assert (weights[name] == parameter).all()
+    assert (dict(network_for(digits(seed=1)).named_parameters())["fc1.weight"] != networks["none"]["fc1.weight"]).any()
+
+
+def test_data_and_network_have_to_fit():
+    with pytest.raises(ValueError, match="network is 'nonsense', but it is one of 'digits'"):
+        check_fit("nonsense", load("digits"))
+    with pytest.raises(ValueError, match="tells 10 classes apart, but digits has 1 of 8 x 8 and 11"):
+        check_fit("digits", load("digits")._replace(classes=11))
+    with pytest.raises(ValueError, match="words holds text, which the network 'digits' cannot learn"):
+        records_of(digits(dataset="words"), sparse_text.documents())
+    with pytest.raises(ValueError, match="digits holds images, which the network 'linear' cannot learn"):
+        records_of(sparse_text.run(dataset="digits"), load("digits"))
+
+
+LABORATORY = """
+import sys
+from evodrop.experiments.laboratory import run_all
+from evodrop.experiments.runs import Run
+fields = {"dataset": "digits", "network": "digits", "method": "evolutional", "lr": 0.01, "epochs": 3000}
+runs = [Run(seed=seed, **fields) for seed in (0, 1)]
+if __name__ == "__main__":
+    try:
+        run_all(runs, sys.argv[1], jobs=2)
+    except KeyboardInterrupt:
+        sys.exit("stopped")
+"""
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_laboratory(tmp_path, blow):
+    """Killed, it cannot tell them; stopped by Ctrl-C it does. Either way their folders are free soon."""
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    script.write_text(LABORATORY)
+    command = [sys.executable, script, out]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        locks = _wait_for(lambda: [path for path in out.glob("*/lock") if path.read_text()], 2)
+        workers = [int(path.read_text()) for path in locks]
+        assert process.pid not in workers
+        if blow == signal.SIGINT:
+            os.killpg(process.pid, blow)  # as a terminal does, to the whole group
+        else:
+            process.send_signal(blow)
+        told = process.communicate(timeout=60)[1]
+    if blow == signal.SIGINT:
+        assert (process.returncode, told) == (1, "stopped\n")
+    _wait_for(lambda: [pid for pid in workers if not _is_alive(pid)], 2)
+    for path in locks:
+        with FolderLock(path.parent):
+            pass
+
+
+def _wait_for(find, n, seconds=60):
+    deadline = time.monotonic() + seconds
+    while len(found := find()) < n:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def _is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
