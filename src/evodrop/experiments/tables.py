@@ -44,7 +44,7 @@ def summary_table(outcome: Outcome) -> RenderableType:
 
 def _legend(outcome: Outcome) -> str:
     seeds = max(len(summary.seeds) for summary in outcome.summaries)
-    means = f"Means over {seeds} seed{'s' * (seeds > 1)}; ± and brackets are 95% intervals."
+    means = f"Means over {seeds} seeds; ± and brackets are 95% intervals." if seeds > 1 else "One seed: no interval."
     if outcome.baseline is None:
         return f"{means} There is no run of standard dropout to compare with.\n"
     return (
