@@ -1,18 +1,12 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from evodrop.experiments import durable
-from evodrop.experiments.durable import write_whole
-from evodrop.experiments.environment import describe_environment, describe_git
-from evodrop.experiments.locking import FolderLock, LockedError
 from evodrop.experiments.records import (
     RecordsError,
     RunFolder,
@@ -182,94 +176,3 @@ def test_seconds_per_iteration_are_the_median_of_the_stretches(tmp_path):
     with open(tmp_path / "timings.jsonl", "ab") as file:
         file.write(b'{"event"')
     assert len(read_timings(tmp_path)) == 5
-
-
-def hold(path, connection):
-    with FolderLock(path):
-        connection.send(os.getpid())
-        signal.pause()
-
-
-def holder(path):
-    """A process that holds the lock until it is killed."""
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=hold, args=(path, there), daemon=True)
-    process.start()
-    assert here.poll(60)
-    assert here.recv() == process.pid
-    return process
-
-
-def test_a_second_process_is_told_who_writes_and_a_killed_one_leaves_no_lock(tmp_path):
-    process = holder(tmp_path)
-    try:
-        with (
-            pytest.raises(LockedError, match=f"is being written by process {process.pid}; wait"),
-            RunFolder(tmp_path, HEADER),
-        ):
-            pass
-        assert not (tmp_path / "records.jsonl").exists()
-    finally:
-        process.kill()
-        process.join()
-    assert (tmp_path / "lock").exists()
-    filled(tmp_path)
-    assert os.listdir(tmp_path) == ["records.jsonl"]
-
-
-def test_the_same_process_cannot_write_twice_either(tmp_path):
-    with RunFolder(tmp_path, HEADER), pytest.raises(LockedError, match=f"process {os.getpid()}"):
-        RunFolder(tmp_path, HEADER).__enter__()
-    filled(tmp_path)
-
-
-def test_a_lock_removed_while_it_was_being_opened_is_not_taken_for_held(tmp_path):
-    """The holder unlinks the file between our open and our flock: we would hold a file that nobody else can see."""
-    lock = FolderLock(tmp_path)
-    take, taken = lock._take, []
-
-    def take_and_lose():
-        descriptor = take()
-        if not taken:
-            (tmp_path / "lock").unlink()
-        taken.append(descriptor)
-        return descriptor
-
-    lock._take = take_and_lose
-    with lock, pytest.raises(LockedError):
-        FolderLock(tmp_path).__enter__()
-    assert len(taken) == 2
-
-
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_whole(path, b"old")
-
-    def full(_):
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(durable, "flush_to_disk", full)
-    with pytest.raises(OSError, match="no space"):
-        write_whole(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-def test_the_environment_is_the_same_every_time():
-    environment = describe_environment(threads=1)
-    assert environment == describe_environment(threads=1)
-    assert {"python", "torch", "evodrop", "cpu", "threads"} <= environment.keys()
-    assert all(environment.values())
-
-
-def test_git_state(tmp_path):
-    assert describe_git(tmp_path) is None
-    for command in ("init -q", "commit -q --allow-empty -m one"):
-        code = os.system(f"git -C {tmp_path} -c user.name=a -c user.email=a@b {command}")
-        assert code == 0
-    (tmp_path / "file").write_text("1")
-    state = describe_git(tmp_path)
-    assert len(state["commit"]) == 40
-    assert state["changed"] is False  # a file that git does not know changes no code
-    os.system(f"git -C {tmp_path} add file")
-    assert describe_git(tmp_path) == state | {"changed": True}

@@ -175,11 +175,12 @@ class Training:
 
     def _count(self, logits: Tensor, y: Tensor, loss: Tensor) -> bool:
         """Add a batch to the open sums, over all ranks; False if its loss is not finite."""
-        wrong = (logits.argmax(1) != y).sum()
-        sums = torch.stack([torch.tensor(float(len(y)), dtype=torch.float64), wrong.double(), loss.double() * len(y)])
+        sums = [float(len(y)), float((logits.argmax(1) != y).sum()), float(loss) * len(y)]
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(sums)
-        for name, value in zip(OPEN, sums.tolist(), strict=True):
+            shared = torch.tensor(sums, dtype=torch.float64)
+            torch.distributed.all_reduce(shared)
+            sums = shared.tolist()
+        for name, value in zip(OPEN, sums, strict=True):
             self.open[name] += value
         return math.isfinite(self.open["loss"])
 
