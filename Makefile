@@ -23,6 +23,7 @@ lint: .venv/installed  ## style and types
 bench: .venv/installed  ## ours against the peers in one run: prints a table, writes JSON
 	$(BIN)/python benchmarks/dropout.py
 	$(BIN)/python benchmarks/linear.py
+	$(BIN)/python benchmarks/networks.py
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned versions into .venv: a minute or two, some 1.5 GB"

@@ -192,8 +192,8 @@ def speed_table(rows: Sequence[Row], threads: int) -> Table:
     return table
 
 
-def claims_table(claims: Sequence[Row]) -> Table:
-    table = Table("1 thread unless said, the worst d", "measured", "bound", "holds", title="\nwhat it must show")
+def claims_table(claims: Sequence[Row], scope: str = "1 thread unless said, the worst d") -> Table:
+    table = Table(scope, "measured", "bound", "holds", title="\nwhat it must show")
     for row in claims:
         table.add_row(row["claim"], f"{row['value']:.4g}", row["bound"], "yes" if row["holds"] else "NO")
     return table

@@ -49,7 +49,9 @@ def test_the_demo_ends_in_a_table():
     assert "test error" in run.stdout.lower()
 
 
-@pytest.mark.parametrize(("benchmark", "peer"), [("dropout", "nn.Dropout"), ("linear", "SGDClassifier")])
+@pytest.mark.parametrize(
+    ("benchmark", "peer"), [("dropout", "nn.Dropout"), ("linear", "SGDClassifier"), ("networks", "batched product")]
+)
 def test_a_benchmark_prints_its_tables_and_writes_json(benchmark, peer, tmp_path):
     out = tmp_path / "bench.json"
     command = [sys.executable, f"benchmarks/{benchmark}.py", "--quick", "--json", str(out)]

@@ -35,6 +35,7 @@ MakeDropout = Callable[[], nn.Module]  # makes one fresh layer
 
 
 def digits(dropout: MakeDropout | None) -> nn.Sequential:
+    """A perceptron with dropout on both of its hidden layers."""
     return _stack(
         flatten=nn.Flatten(),
         fc1=nn.Linear(64, 150),
@@ -48,6 +49,7 @@ def digits(dropout: MakeDropout | None) -> nn.Sequential:
 
 
 def mnist(dropout: MakeDropout | None) -> nn.Sequential:
+    """Two convolutions, and dropout on the 150 units of the first fully connected layer."""
     return _stack(
         conv1=nn.Conv2d(1, 32, 4),
         pool1=_max_pool(2, 2),
@@ -83,16 +85,19 @@ def _convolutions(padding: int, size: int) -> dict[str, nn.Module]:
 
 
 def svhn(dropout: MakeDropout | None) -> nn.Sequential:
+    """Dropout on the 1152 units of the last local layer."""
     head = {"fc1": nn.Linear(1152, 512), "relu5": nn.ReLU(), "fc10": nn.Linear(512, 10)}
     return _stack(**_convolutions(padding=0, size=6), dropout=_made(dropout), **head)
 
 
 def cifar10(dropout: MakeDropout | None) -> nn.Sequential:
+    """As for SVHN, with padding in the first convolution and a smaller fully connected layer."""
     head = {"fc1": nn.Linear(1152, 128), "relu5": nn.ReLU(), "fc10": nn.Linear(128, 10)}
     return _stack(**_convolutions(padding=2, size=6), dropout=_made(dropout), **head)
 
 
 def cifar100(dropout: MakeDropout | None) -> nn.Sequential:
+    """Dropout on the 128 units of the first of three fully connected layers."""
     return _stack(
         **_convolutions(padding=2, size=8),
         fc1=nn.Linear(2048, 128),
@@ -105,6 +110,7 @@ def cifar100(dropout: MakeDropout | None) -> nn.Sequential:
 
 
 def cifar10_caffe(dropout: MakeDropout | None, normalised: bool) -> nn.Sequential:
+    """The BN panel: three convolutions, batch normalisation or none, and dropout on the 4096 units of the last."""
     bn1, bn2, bn3 = (nn.BatchNorm2d(channels) if normalised else None for channels in (32, 32, 64))
     return _stack(
         conv1=nn.Conv2d(3, 32, 5, padding=2),
