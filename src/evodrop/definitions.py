@@ -91,7 +91,7 @@ def keep_probabilities(moments: Array, k: float) -> Array:
 
 
 def survival_probabilities(probs: Array, k: Array) -> Array:
-    """1 - (1 - p_i)^k: the chance of each unit to be drawn at least once in k draws.
+    """(d,): 1 - (1 - p_i)^k, the chance of each unit to be drawn at least once in k draws.
 
     Examples:
         >>> survival_probabilities(np.array([0.5, 0.25, 0.25]), 2)

@@ -21,8 +21,14 @@ from evodrop.cli import compare, data, report, reproduce, theory
 
 __all__ = ["app", "main"]
 
+OPTIONS = {"zero_based=True": "--zero-based", "n_features": "--features"}  # what the rooms call them in Python
+
 app = typer.Typer(
-    help="Dropout whose noise follows the data.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    help="Dropout whose noise follows the data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 app.command("compare")(compare.run)
 app.command("reproduce")(reproduce.run)
@@ -36,4 +42,9 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        sys.exit(f"evodrop: {error}")
+        message = str(error)
+        for argument, option in OPTIONS.items():
+            message = message.replace(argument, option)
+        sys.exit(f"evodrop: {message}")
+    except MemoryError:
+        sys.exit("evodrop: the data do not fit in memory; has a feature a huge index?")

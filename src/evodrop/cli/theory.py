@@ -15,27 +15,40 @@ def run(
     radius: Annotated[float, Option(help="norm of the weights that the risk bound compares with")] = 1.0,
     plot: Annotated[Path | None, Option(help="picture to write: .png, .pdf or .svg [FILE-theory.png]")] = None,
     zero_based: Annotated[bool, Option("--zero-based", help="the first feature has index 0, not 1")] = False,
+    features: Annotated[int | None, Option(help="number of features; spares a pass over the file")] = None,
 ) -> None:
     """What the paper predicts for a data set: a table, and a picture of the probabilities."""
     from rich.console import Console
+    from rich.markup import escape
 
     from evodrop.definitions import checked_rate
     from evodrop.linear import iter_svmlight
     from evodrop.theory import report
+    from evodrop.theory.arguments import checked_positive
     from evodrop.theory.figure import check_path
+    from evodrop.theory.table import WIDTH
 
-    picture = check_path(plot or f"{file.name.partition('.')[0]}-theory.png")
+    picture = check_path(plot or _picture_of(file))
     checked_rate(rate)
+    checked_positive(radius, "--radius", "the norm of the weights")
 
     def blocks() -> Iterator[Any]:
         rows = 0
-        with Console(stderr=True).status(f"reading {file.name}") as status:
-            for X, _ in iter_svmlight(file, zero_based=zero_based):
+        with Console(stderr=True).status(escape(f"reading {file.name}")) as status:
+            for X, _ in iter_svmlight(file, zero_based=zero_based, n_features=features):
                 yield X
                 rows += X.shape[0]
-                status.update(f"reading {file.name}: {rows:,} examples")
+                status.update(escape(f"reading {file.name}: {rows:,} examples"))
 
     prediction = report(blocks(), rate, r=radius)
-    Console().print(prediction)
+    Console(width=max(Console().width, WIDTH)).print(prediction)
     prediction.save_figure(picture)
     print(f"\nplot: {picture}")
+
+
+def _picture_of(file: Path) -> str:
+    """train.svm.bz2 -> train-theory.png."""
+    name = file.name
+    while Path(name).suffix in (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt"):
+        name = Path(name).stem
+    return f"{name}-theory.png"

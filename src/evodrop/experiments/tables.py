@@ -32,7 +32,7 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
 
 def summary_table(outcome: Outcome) -> RenderableType:
     """A row for each contender, and what its columns mean."""
-    table = Table(title=outcome.title)
+    table = Table(title=Text(outcome.title))
     table.add_column("method", overflow="fold")
     for name in ("step", "test error", "change", "to training target", "to test target", "time a step"):
         table.add_column(name, justify="right")

@@ -3,6 +3,7 @@
 ====================================================================  =============================================
 ``MultinomialNoise(probs, k)``, ``BernoulliNoise(keep)``              a noise as a value: sample it, enumerate it
 ``expected_squared_norm``, ``expected_squared_norm_bernoulli``        B^2 = E||x * noise||^2 (Proposition 2)
+``squared_norm(moments, noise)``, ``noises_for(moments, rate)``       the same of any noise; the noises we compare
 ``noise_covariance``, ``noise_covariance_bernoulli``                  Cov(x * noise) (Eq. 5)
 ``regularizer``                                                       what the noise adds to the risk (Proposition 1)
 ``regularizer_taylor``                                                its second-order expansion (Eq. 4)
@@ -27,13 +28,14 @@ from evodrop.theory.regularizers import (
     regularizer_tight_bound,
     tight_probabilities,
 )
-from evodrop.theory.report import Report, report
-from evodrop.theory.risk import NoiseGap, bound_step_size, noise_gap, risk_bound
+from evodrop.theory.report import Prediction, Report, report
+from evodrop.theory.risk import NoiseGap, bound_step_size, noise_gap, noises_for, risk_bound
 from evodrop.theory.statistics import (
     expected_squared_norm,
     expected_squared_norm_bernoulli,
     noise_covariance,
     noise_covariance_bernoulli,
+    squared_norm,
 )
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "Estimate",
     "MultinomialNoise",
     "NoiseGap",
+    "Prediction",
     "Report",
     "bound_step_size",
     "expected_kept",
@@ -50,11 +53,13 @@ __all__ = [
     "noise_covariance",
     "noise_covariance_bernoulli",
     "noise_gap",
+    "noises_for",
     "regularizer",
     "regularizer_bound",
     "regularizer_taylor",
     "regularizer_tight_bound",
     "report",
     "risk_bound",
+    "squared_norm",
     "tight_probabilities",
 ]

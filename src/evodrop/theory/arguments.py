@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from evodrop.definitions import checked_masses
+from evodrop.definitions import checked_masses, second_moments
 
 __all__ = [
     "Examples",
@@ -22,11 +23,13 @@ __all__ = [
     "checked_positive",
     "checked_probs",
     "checked_weights",
+    "finite_moments",
 ]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Examples: TypeAlias = "Floats | sparse.csr_array"
 
+REMEDIES = {1: "; one example is X[None, :]", 3: "; blocks of rows are given as an iterator, iter(blocks)"}
 SUM_TOLERANCE = 1e-6  # probabilities that were rounded to float32 are still probabilities
 
 
@@ -42,13 +45,13 @@ def checked_probs(probs: npt.ArrayLike) -> Floats:
     total = float(masses.sum())
     if not abs(total - 1.0) <= SUM_TOLERANCE:
         raise ValueError(f"probs sum to {total:.9g}, but probabilities sum to 1; divide them by their sum")
-    return masses
+    return masses / total
 
 
 def checked_draws(k: int) -> int:
     """The number of draws."""
-    if not (isinstance(k, numbers.Integral) and k >= 1):
-        raise ValueError(f"k is {k!r}, but the number of draws is an integer of at least 1; see definitions.n_draws")
+    if not (isinstance(k, numbers.Integral) and 1 <= k <= 2**53):
+        raise ValueError(f"k is {k!r}, but the number of draws is an integer from 1 to 2^53; see definitions.n_draws")
     return int(k)
 
 
@@ -63,16 +66,36 @@ def checked_weights(w: npt.ArrayLike) -> Floats:
     return weights
 
 
-def checked_examples(X: Any) -> Examples:
+def checked_examples(X: Any, name: str = "X") -> Examples:
     """Examples as an (n, d) float64 array, or csr_array if they are sparse: at least one of each, finite."""
+    if isinstance(X, str | bytes | os.PathLike):
+        raise ValueError(
+            f"{name} is {X!r}, but it takes the examples themselves; evodrop.linear.iter_svmlight reads a file"
+        )
+    if np.iscomplexobj(X):
+        raise ValueError(
+            f"{name} is complex, but its values are real; take their absolute values, or both parts as units"
+        )
     examples = _canonical(X) if sparse.issparse(X) else np.asarray(X, np.float64)
     if examples.ndim != 2 or 0 in examples.shape:
-        remedy = "; one example is X[None, :]" if examples.ndim == 1 and examples.size else ""
-        raise ValueError(f"X has shape {examples.shape}, but it takes at least one example: (n, d), n, d >= 1{remedy}")
+        remedy = REMEDIES.get(examples.ndim, "") if 0 not in examples.shape else ""
+        raise ValueError(
+            f"{name} has shape {examples.shape}, but it takes at least one example: (n, d), n, d >= 1{remedy}"
+        )
     values = examples.data if sparse.issparse(examples) else examples
     if not np.isfinite(values).all():
-        raise ValueError("X has a value that is nan or infinite, but its values are finite; remove those examples")
+        raise ValueError(f"{name} has a value that is nan or infinite, but its values are finite; remove such examples")
     return examples
+
+
+def finite_moments(X: Examples, name: str = "X") -> Floats:
+    """(d,): E[x_i^2], unless a square or the sum of all is too large for a float."""
+    with np.errstate(over="ignore"):
+        moments: Floats = second_moments(X)
+        finite = math.isfinite(moments.sum())
+    if not finite:
+        raise ValueError(f"{name} has values whose squares overflow; divide {name} by its largest value")
+    return moments
 
 
 def _canonical(X: Any) -> sparse.csr_array:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evodrop.theory.arguments import Floats
+from evodrop.theory.noises import MultinomialNoise
 
 if TYPE_CHECKING:
     from evodrop.theory.report import Report
@@ -34,11 +35,12 @@ def draw(report: Report) -> Any:
         raise ModuleNotFoundError("a figure needs matplotlib; install evodrop[lab]") from error
     figure = Figure(figsize=(10, 4), layout="constrained")
     probability, survival = figure.subplots(1, 2)
-    _curve(probability, "uniform", np.full(report.d, 1.0 / report.d))
-    _curve(probability, "data-dependent", report.probs)
-    probability.set(xscale="log", yscale="log", ylabel="probability of a draw, p_i", title="sampling probabilities")
+    for name, noise in report.noises.items():
+        if isinstance(noise, MultinomialNoise):
+            _curve(probability, name, noise.probs)
+    probability.set(xscale="log", yscale="log", ylabel="probability of a draw, $p_i$", title="sampling probabilities")
     for name in COLOURS:
-        _curve(survival, name, report.survival[name])
+        _curve(survival, name, report.noises[name].survival)
     survival.set(xscale="log", ylim=(-0.02, 1.02), ylabel="probability to survive", title="units that survive")
     for panel in (probability, survival):
         panel.set_xlabel("unit, from the largest second moment to the smallest")
@@ -57,25 +59,29 @@ def check_path(path: str | os.PathLike[str]) -> Path:
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder; name a file")
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"the folder {str(path.parent)!r} may not be written in; name another one")
     return path
 
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
     """Write the picture; to a temporary file first, so that no half of it is ever seen."""
     path = check_path(path)
-    figure = draw(report)
-    descriptor, name = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
+    picture = io.BytesIO()
+    draw(report).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
+    part = path.with_name(f".evodrop-{os.getpid()}.part")
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            figure.savefig(file, format=path.suffix[1:].lower(), dpi=150)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+        part.write_bytes(picture.getbuffer())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _curve(panel: Any, name: str, values: Floats) -> None:
     """The values from the largest to the smallest against their rank; those that are 0 are off the page."""
     values = np.sort(values)[::-1]
     rank = np.unique(np.geomspace(1, len(values), POINTS).round().astype(np.int64))
-    panel.plot(rank, values[rank - 1], color=COLOURS[name], label=name, linewidth=2)
+    marker = "o" if len(rank) == 1 else None  # a line of one point is invisible
+    panel.plot(rank, values[rank - 1], marker=marker, color=COLOURS[name], label=name, linewidth=2)

@@ -16,7 +16,7 @@ MOST_DRAWS = 2**53  # beyond, a float does not tell k from k + 1
 def expected_kept(probs: npt.ArrayLike, k: int) -> float:
     """sum_i 1 - (1 - p_i)^k: how many distinct units survive k draws, on average.
 
-    The paper calls k the number of kept features. Draws repeat, so it is less: 0.393 d for even probabilities and
+    The paper calls k the number of kept features. Draws repeat, so it is less: about 0.393 d for even probabilities and
     k = d / 2.
 
     Args:
@@ -44,8 +44,10 @@ def matched_draws(probs: npt.ArrayLike, kept: float) -> int:
     """
     probs, kept = checked_probs(probs), checked_positive(kept, "kept", "the number of units to keep on average")
     drawn = int((probs > 0).sum())
-    if kept >= drawn > 1:
+    if kept > drawn or kept == drawn > 1:
         raise ValueError(
             f"kept is {kept}, but {drawn} units can be drawn, and no number of draws keeps all of them always"
         )
+    if definitions.expected_kept(probs, MOST_DRAWS) < kept:
+        raise ValueError(f"kept is {kept}, but so many units are not kept in 2^53 draws; some are all but never drawn")
     return int(draws_for_kept(probs, kept, MOST_DRAWS))

@@ -13,18 +13,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
-from math import comb
+from math import comb, inf, log
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlogy
 
-from evodrop.definitions import bernoulli_noise, checked_keep, multinomial_noise
+from evodrop.definitions import bernoulli_noise, checked_keep, multinomial_noise, survival_probabilities
 from evodrop.theory.arguments import Floats, checked_draws, checked_probs
 
 __all__ = ["BernoulliNoise", "MultinomialNoise", "Noise"]
 
+LOG_MANY = 63 * log(2.0)
+MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -46,7 +48,7 @@ class MultinomialNoise:
     k: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "probs", checked_probs(self.probs))
+        object.__setattr__(self, "probs", _frozen(checked_probs(self.probs)))
         object.__setattr__(self, "k", checked_draws(self.k))
 
     @cached_property
@@ -55,25 +57,35 @@ class MultinomialNoise:
         return self.probs > 0
 
     @cached_property
+    def survival(self) -> Floats:
+        """(d,): the chance of each unit to be drawn at all."""
+        survival: Floats = survival_probabilities(self.probs, self.k)
+        return survival
+
+    @cached_property
     def spread(self) -> Floats:
+        """(d,): 1 / (k p_i), 0 for units that are never drawn."""
         return np.where(self.drawn, 1.0 / self.k / np.maximum(self.probs, TINY), 0.0)
 
     @property
     def shared(self) -> float:
+        """1 / k."""
         return 1.0 / self.k
 
     @property
-    def n_outcomes(self) -> int:
-        """How many values the noise can take: C(k + d - 1, d - 1) for d units that can be drawn."""
+    def n_outcomes(self) -> float:
+        """How many values the noise can take: C(k + d - 1, d - 1) for d units that can be drawn; inf from 2^63 on."""
         bars = int(self.drawn.sum()) - 1
-        return comb(self.k + bars, bars)
+        logarithm = gammaln(self.k + bars + 1.0) - gammaln(self.k + 1.0) - gammaln(bars + 1.0)
+        return comb(self.k + bars, bars) if logarithm < LOG_MANY else inf
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
+        _check_few(self)
         probs = self.probs[self.drawn]
         bars = len(probs) - 1
         # Stars and bars: k draws in a row with bars between the units.
-        places = np.array(list(combinations(range(self.k + bars), bars)), np.int64).reshape(-1, bars)
+        places = np.array(list(combinations(range(self.k + bars), bars)), np.int64).reshape(int(self.n_outcomes), bars)
         counts = np.diff(places, prepend=-1, append=self.k + bars, axis=1) - 1.0
         log_pmf = gammaln(self.k + 1.0) + (xlogy(counts, probs) - gammaln(counts + 1.0)).sum(axis=1)
         return _scattered(counts / (self.k * probs), self.drawn), np.exp(log_pmf)
@@ -101,24 +113,32 @@ class BernoulliNoise:
     shared = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", checked_keep(np.asarray(self.keep, np.float64)))
+        object.__setattr__(self, "keep", _frozen(checked_keep(np.asarray(self.keep, np.float64))))
 
     @cached_property
     def drawn(self) -> npt.NDArray[np.bool_]:
         """(d,): the units whose noise is not always 0."""
         return self.keep > 0
 
+    @property
+    def survival(self) -> Floats:
+        """(d,): the chance of each unit to be kept."""
+        return self.keep
+
     @cached_property
     def spread(self) -> Floats:
+        """(d,): (1 - pi_i) / pi_i, 0 for units that are never kept."""
         return np.where(self.drawn, (1.0 - self.keep) / np.maximum(self.keep, TINY), 0.0)
 
     @property
-    def n_outcomes(self) -> int:
-        """How many values the noise can take: two for every unit that is neither always kept nor never."""
-        return 1 << int((self.drawn & (self.keep < 1.0)).sum())
+    def n_outcomes(self) -> float:
+        """How many values the noise can take: two for each unit neither always kept nor never; inf from 2^63 on."""
+        uncertain = int((self.drawn & (self.keep < 1.0)).sum())
+        return 1 << uncertain if uncertain < 63 else inf
 
     def outcomes(self) -> tuple[Floats, Floats]:
         """Every value (n_outcomes, d) of the noise, and its probability (n_outcomes,)."""
+        _check_few(self)
         keep = self.keep[self.drawn]
         kept = np.array(list(product(*[(1.0,) if certain else (0.0, 1.0) for certain in keep == 1.0])))
         return _scattered(kept / keep, self.drawn), np.where(kept > 0, keep, 1.0 - keep).prod(axis=1)
@@ -130,6 +150,23 @@ class BernoulliNoise:
 
 
 Noise: TypeAlias = MultinomialNoise | BernoulliNoise
+
+
+def _check_few(noise: Noise) -> None:
+    """Raise a ValueError if the table of all outcomes would not fit in memory."""
+    d = len(noise.drawn)
+    if noise.n_outcomes * d > MOST_CELLS:
+        raise ValueError(
+            f"the noise of {d} units has {noise.n_outcomes:.3g} outcomes, but a table of all takes at most "
+            f"{MOST_CELLS:,} numbers; sample the noise instead"
+        )
+
+
+def _frozen(values: Floats) -> Floats:
+    """A copy that nobody can change: a noise is a value."""
+    values = values.copy()
+    values.flags.writeable = False
+    return values
 
 
 def _scattered(values: Floats, drawn: npt.NDArray[np.bool_]) -> Floats:

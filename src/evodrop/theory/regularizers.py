@@ -5,6 +5,8 @@ Throughout, the loss is log(1 + exp(-y w.x)), E_D is the mean over the rows of X
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from evodrop.definitions import second_moments
 from evodrop.theory.arguments import (
     Examples,
     Floats,
@@ -20,9 +21,10 @@ from evodrop.theory.arguments import (
     checked_length,
     checked_moments,
     checked_weights,
+    finite_moments,
 )
 from evodrop.theory.noises import Noise
-from evodrop.theory.statistics import score_variances, squared_norm, unbiased_moments
+from evodrop.theory.statistics import added_norm, score_variances, unbiased_moments
 
 __all__ = [
     "Estimate",
@@ -34,8 +36,7 @@ __all__ = [
 ]
 
 METHODS = ("auto", "exact", "sample")
-MOST_OUTCOMES = 100_000  # that are enumerated without being asked for
-CELLS = 4_000_000  # numbers held at a time
+CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes that nobody asked for
 
 
 class Estimate(NamedTuple):
@@ -65,7 +66,7 @@ def regularizer(
         X: (n, d) array or SciPy sparse array, the examples.
         noise: a MultinomialNoise or a BernoulliNoise, positive wherever X is not 0.
         method: "exact" enumerates every outcome of the noise, "sample" draws ``n_samples`` of them for all rows
-            together, "auto" enumerates up to 100,000.
+            together, "auto" enumerates if that takes no more than four million numbers.
         n_samples: how many; the standard error falls with its root.
         random_state: a seed or a NumPy generator.
 
@@ -85,10 +86,10 @@ def regularizer(
     w, X = _checked_model(w, X, noise)
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
-    if method == "exact" or (method == "auto" and noise.n_outcomes <= MOST_OUTCOMES):
+    if method == "exact" or (method == "auto" and noise.n_outcomes * X.shape[1] <= CELLS):
         return Estimate(_enumerated(w, X, noise), 0.0)
-    if n_samples < 2:
-        raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes at least 2")
+    if not (isinstance(n_samples, numbers.Integral) and n_samples >= 2):
+        raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes an integer of at least 2")
     return _sampled(w, X, noise, n_samples, np.random.default_rng(random_state))
 
 
@@ -119,8 +120,8 @@ def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
 def regularizer_tight_bound(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     """E_D[w' Cov(x * noise) w] / 8, at least :func:`regularizer_taylor` (supplement, proof of Proposition 4).
 
-    For multinomial noise 1/(8k) {sum_i w_i^2 E[x_i^2] / p_i - E[(w.x)^2]}. It takes s (1 - s) for 1/4, so it is tight
-    where all scores w.x are 0.
+    For multinomial noise 1/(8k) {sum_i w_i^2 E[x_i^2] / p_i - E[(w.x)^2]}. It takes 1/4 for s (1 - s), so it is tight
+    where all scores w.x are 0. It bounds :func:`regularizer` itself as well, whose second derivative is at most 1/4.
 
     Args:
         w: (d,), the weights.
@@ -142,8 +143,9 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     """||w||^2 (E||x * noise||^2 - E||x||^2) / 8, at least :func:`regularizer_tight_bound` (Proposition 4).
 
     For multinomial noise 1/(8k) ||w||^2 (sum_i E[x_i^2] / p_i - E||x||^2). The weights and the probabilities stand
-    apart, so the probabilities of Proposition 3 minimise it for all weights at once. It is loose: it takes the largest
-    eigenvalue of a covariance for its trace, which is tight only if every x has a single unit that is not 0.
+    apart, so the probabilities of Proposition 3 minimise it for all weights at once. It is loose: it takes the trace of
+    a covariance for its largest eigenvalue, so it is tight only where the noise of every x has one direction and w lies
+    along it: a single unit that is noisy, or two that share all the draws.
 
     Args:
         w: (d,), the weights.
@@ -157,14 +159,18 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     """
     w, moments = checked_weights(w), checked_moments(moments)
     checked_length(w, "w", len(moments), "moments")
-    return float((w @ w) * (squared_norm(moments, noise) - moments.sum()) / 8.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = float((w @ w) * added_norm(moments, noise) / 8.0)
+    if not math.isfinite(bound):
+        raise ValueError("w and moments are so large that the bound overflows; divide one by its largest value")
+    return bound
 
 
 def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
     """p_i = |w_i| sqrt(E x_i^2) / sum_j |w_j| sqrt(E x_j^2), which minimise :func:`regularizer_tight_bound`.
 
-    The supplement prints w_i for w_j in the denominator. Since the weights are not known before they are learned,
-    ``DropoutSGDClassifier(dropout="weight-aware")`` takes those of the moment.
+    The supplement prints w_i for w_j in the denominator, where it would cancel. Since the weights are not known before
+    they are learned, ``DropoutSGDClassifier(dropout="weight-aware")`` takes those of the moment.
 
     Args:
         w: (d,), the weights.
@@ -176,10 +182,10 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
     """
     w, moments = checked_weights(w), checked_moments(moments)
     checked_length(w, "w", len(moments), "moments")
-    masses = np.abs(w) / max(np.abs(w).max(), 1.0) * np.sqrt(moments)
+    size = np.abs(w) / (np.abs(w).max() or 1.0)
+    masses = size * np.sqrt(moments / moments.max())
     if not masses.any():
         raise ValueError("w is 0 wherever moments are positive, so every bound is 0 and no probabilities are best")
-    masses = masses / masses.max()
     probs: Floats = masses / masses.sum()
     return probs
 
@@ -187,7 +193,7 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
 def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Examples]:
     w, X = checked_weights(w), checked_examples(X)
     checked_length(w, "w", X.shape[1], "X")
-    unbiased_moments(second_moments(X), "X", noise)
+    unbiased_moments(finite_moments(X) * (w != 0), "X", noise)  # the noise of a unit without weight is never felt
     return w, X
 
 
@@ -195,16 +201,19 @@ def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
     """For each value of the noise what it adds to the loss, averaged over the rows of X; in portions.
 
     Less the linear term: its mean over the noise is 0, since the noise has mean 1, and without it every value is at
-    least 0 and varies far less.
+    least 0 (the loss is convex) and varies far less.
     """
-    clean = X @ w
+    portion = max(1, CELLS // max(X.shape))
+    with np.errstate(over="ignore", invalid="ignore"):
+        clean, largest = X @ w, abs(X) @ np.abs(w) * np.abs(factors).max()
+    if not np.isfinite(largest).all():
+        raise ValueError("w and X are so large that their scores overflow; divide one by its largest value")
     slope = 0.5 * np.tanh(clean / 2.0)
     base = np.logaddexp(clean / 2.0, -clean / 2.0) - slope * clean
-    portion = max(1, CELLS // max(X.shape))
     for start in range(0, len(factors), portion):
         noisy = X @ (w * factors[start : start + portion]).T
         values = np.logaddexp(noisy / 2.0, -noisy / 2.0) - slope[:, None] * noisy - base[:, None]
-        yield values.mean(axis=0)
+        yield np.maximum(values, 0.0).mean(axis=0)  # rounding may leave less than 0
 
 
 def _enumerated(w: Floats, X: Examples, noise: Noise) -> float:

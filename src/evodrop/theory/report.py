@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.definitions import checked_rate, n_draws, sampling_probabilities, second_moments, survival_probabilities
-from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length
-from evodrop.theory.noises import BernoulliNoise, Noise
+from evodrop.definitions import checked_rate, n_draws
+from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, finite_moments
+from evodrop.theory.noises import Noise
 from evodrop.theory.risk import NoiseGap, noise_gap, noises_for, risk_bound
 from evodrop.theory.statistics import squared_norm
 
 __all__ = ["Prediction", "Report", "report"]
+
+MOST_UNITS = 100_000_000  # a row of numbers for each noise has to fit in memory
 
 
 class Prediction(NamedTuple):
@@ -27,7 +29,7 @@ class Prediction(NamedTuple):
     loudness: float  # B^2 / E||x||^2: 1 without noise
     bound: float  # G B r / sqrt(n) (Theorem 1)
     kept: float  # distinct units of d that survive, on average
-    kept_of_row: float  # share of the units that an example has (those not 0) that survives, on average
+    kept_of_row: float  # share of all values of X that are not 0 that survives, on average
     gain: float  # B^2 of standard dropout / B^2: how many times fewer examples give the bound of standard dropout
 
 
@@ -42,12 +44,14 @@ class Report:
     squared_norm: float  # E||x||^2
     gap: NoiseGap
     predictions: tuple[Prediction, ...]
-    survival: dict[str, Floats]  # for each noise the chance of each unit to survive, (d,)
-    probs: Floats  # (d,), the data-dependent sampling probabilities
+    noises: dict[str, Noise]  # what was predicted for
 
     def __getitem__(self, noise: str) -> Prediction:
         """The prediction for one noise, by its name."""
-        return {prediction.noise: prediction for prediction in self.predictions}[noise]
+        for prediction in self.predictions:
+            if prediction.noise == noise:
+                return prediction
+        raise KeyError(f"{noise!r} is not one of {', '.join(map(repr, self.noises))}")
 
     def __str__(self) -> str:
         from evodrop.theory.table import as_text
@@ -79,8 +83,8 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
     (Proposition 2), the risk bound (Theorem 1), the units that survive, and the gain over standard dropout.
 
     Args:
-        X: (n, d) array or SciPy sparse array, the examples; or an iterator of such blocks of rows, for data larger than
-            memory. A million features take seconds.
+        X: (n, d) array or SciPy sparse array, the examples; or blocks of rows, a list or an iterator of them,
+            for data larger than memory. A million features take seconds.
         rate: the fraction to drop; k = d (1 - rate).
         G: how steep the loss is at most: 1 for the logistic and the hinge loss.
         r: how long the weights are that the bound compares with.
@@ -100,40 +104,51 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
     total = float(moments.sum())
     noises = noises_for(moments, rate)
     norms = {name: squared_norm(moments, noise) for name, noise in noises.items()}
-    survival = {name: _survival(noise) for name, noise in noises.items()}
+    if not all(map(math.isfinite, norms.values())):
+        raise ValueError("X has units of so unequal size that E||x * noise||^2 overflows; leave out the smallest")
     predictions = tuple(
         Prediction(
             noise=name,
             squared_norm=norm,
             loudness=norm / total,
             bound=risk_bound(G, math.sqrt(norm), r, rows if n is None else n),
-            kept=float(survival[name].sum()),
-            kept_of_row=float(survival[name] @ density / density.sum()),
+            kept=float(noises[name].survival.sum()),
+            kept_of_row=float(noises[name].survival @ density / density.sum()),
             gain=norms["standard"] / norm,
         )
         for name, norm in norms.items()
     )
-    d = len(moments)
-    probs = sampling_probabilities(moments)
-    return Report(rows, d, rate, n_draws(d, rate), total, noise_gap(moments, rate), predictions, survival, probs)
+    k = n_draws(len(moments), rate)
+    return Report(rows, len(moments), rate, k, total, noise_gap(moments, rate), predictions, noises)
 
 
 def _summary(X: Any) -> tuple[int, Floats, Floats]:
     """The number of rows, the second moments, and the share of rows that have each unit."""
-    blocks = X if isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, list | tuple)) else [X]
+    blocks = X if _is_blocks(X) else [X]
     rows, squares, present = 0, np.zeros(0), np.zeros(0)
     for block in map(checked_examples, blocks):
+        if block.shape[1] > MOST_UNITS:
+            raise ValueError(
+                f"X has {block.shape[1]:,} units, but a report takes {MOST_UNITS:,}; number the features anew"
+            )
         if rows == 0:
             squares, present = np.zeros(block.shape[1]), np.zeros(block.shape[1])
         checked_length(block, f"the block of rows from {rows} on", len(squares), "the first")
         rows += block.shape[0]
-        squares += second_moments(block) * block.shape[0]
+        squares += finite_moments(block) * block.shape[0]
         present += _present(block)
     if rows == 0:
         raise ValueError("X has no examples, but a prediction takes at least one")
     if not squares.any():
-        raise ValueError(f"X is 0 in all of its {rows} examples, but a prediction takes values that are not 0")
+        raise ValueError(f"X or its squares are 0 in all of its {rows} examples; give values, or scale them up")
     return rows, squares / rows, present / rows
+
+
+def _is_blocks(X: Any) -> bool:
+    """Whether X is a row of blocks, not one matrix: something to loop over whose parts are matrices."""
+    if isinstance(X, list | tuple):
+        return bool(X) and len(getattr(X[0], "shape", ())) == 2
+    return isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, str | bytes))
 
 
 def _present(block: Examples) -> Floats:
@@ -141,10 +156,3 @@ def _present(block: Examples) -> Floats:
     if isinstance(block, np.ndarray):
         return np.asarray((block != 0).sum(axis=0), np.float64)
     return np.bincount(block.indices, (block.data != 0).astype(np.float64), block.shape[1]).astype(np.float64)
-
-
-def _survival(noise: Noise) -> Floats:
-    if isinstance(noise, BernoulliNoise):
-        return noise.keep
-    survival: Floats = survival_probabilities(noise.probs, noise.k)
-    return survival

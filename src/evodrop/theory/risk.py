@@ -14,20 +14,19 @@ from evodrop.theory.arguments import checked_moments, checked_positive
 from evodrop.theory.noises import BernoulliNoise, MultinomialNoise, Noise
 from evodrop.theory.statistics import squared_norm
 
-__all__ = ["NOISES", "NoiseGap", "bound_step_size", "noise_gap", "noises_for", "risk_bound"]
-
-NOISES = ("none", "standard", "uniform", "data-dependent", "water-filling")
+__all__ = ["NoiseGap", "bound_step_size", "noise_gap", "noises_for", "risk_bound"]
 
 
 def risk_bound(G: float, B: float, r: float, n: int) -> float:
-    """G B r / sqrt(n): how far the averaged iterate of n steps is, on average, from the best weights (Theorem 1).
+    """G B r / sqrt(n): how much more risk n steps of SGD leave, on average, than the best weights have (Theorem 1).
 
+    At most, for a convex loss,
     E[L(w_n) + R(w_n)] - L(w*) - R(w*) for every ||w*|| <= r, where L is the risk, R what the noise adds to it (see
     :func:`~evodrop.theory.regularizer`), w_n the mean of n iterates that start at 0, and the step that of
     :func:`bound_step_size`. To halve it takes four times the examples; to halve B^2 is worth half of them.
 
     Args:
-        G: how steep the loss is at most: 1 for the logistic and the hinge loss.
+        G: how steep the convex loss is at most: 1 for the logistic and the hinge loss.
         B: the root of B^2 = E||x * noise||^2; see :func:`~evodrop.theory.expected_squared_norm`.
         r: how long the weights are that we compare with.
         n: the number of steps, one example each.
@@ -53,7 +52,7 @@ def bound_step_size(G: float, B: float, r: float, n: int) -> float:
         0.15
     """
     G, B, r, n = _checked_problem(G, B, r, n)
-    return r / (G * B * math.sqrt(n))
+    return r / G / B / math.sqrt(n)
 
 
 class NoiseGap(NamedTuple):
@@ -73,8 +72,8 @@ def noise_gap(moments: npt.ArrayLike, rate: float = 0.5) -> NoiseGap:
     """Is it worth it on my data? By what factor noise that follows the data has a smaller B^2 than noise that does not.
 
     Data-dependent noise has B^2 = E||x||^2 (1 + (d evenness - 1) / k) with k = d (1 - rate), standard dropout
-    E||x||^2 / (1 - rate). So it beats standard dropout just where the evenness is below the rate (up to 1 / d and the
-    rounding of k), and uniform multinomial noise wherever the moments differ. Water-filling never loses to either.
+    E||x||^2 / (1 - rate). Up to the rounding of k, it beats standard dropout just where the evenness is below
+    rate + 1/d, and uniform multinomial noise wherever the moments differ; water-filling never loses to either.
 
     Args:
         moments: (d,), E[x_i^2].
@@ -89,8 +88,9 @@ def noise_gap(moments: npt.ArrayLike, rate: float = 0.5) -> NoiseGap:
         (1.53, 1.95, 0.165)
     """
     moments = checked_moments(moments)
+    moments = moments / moments.max()  # so that no sum overflows
     norm = {name: squared_norm(moments, noise) for name, noise in noises_for(moments, rate).items()}
-    scale = np.sqrt(moments / moments.max())
+    scale = np.sqrt(moments)
     return NoiseGap(
         data_dependent_over_uniform=norm["uniform"] / norm["data-dependent"],
         data_dependent_over_standard=norm["standard"] / norm["data-dependent"],
@@ -102,6 +102,10 @@ def noise_gap(moments: npt.ArrayLike, rate: float = 0.5) -> NoiseGap:
 
 def noises_for(moments: npt.ArrayLike, rate: float) -> dict[str, Noise]:
     """The noises that the paper and this library compare, by their names, at one rate: k = d (1 - rate) for all.
+
+    Args:
+        moments: (d,), E[x_i^2].
+        rate: the fraction to drop.
 
     Examples:
         >>> noises_for([4.0, 1.0, 1.0, 0.0], 0.5)["data-dependent"]
@@ -120,8 +124,8 @@ def noises_for(moments: npt.ArrayLike, rate: float) -> dict[str, Noise]:
 
 
 def _checked_problem(G: float, B: float, r: float, n: int) -> tuple[float, float, float, int]:
-    if not (isinstance(n, numbers.Integral) and n >= 1):
-        raise ValueError(f"n is {n!r}, but the number of steps is an integer of at least 1")
+    if not (isinstance(n, numbers.Integral) and 1 <= n <= 2**53):
+        raise ValueError(f"n is {n!r}, but the number of steps is an integer from 1 to 2^53")
     return (
         checked_positive(G, "G", "the Lipschitz constant of the loss"),
         checked_positive(B, "B", "the root of E||x * noise||^2"),

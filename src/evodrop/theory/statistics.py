@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from evodrop.definitions import second_moments
-from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, checked_moments
+from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, checked_moments, finite_moments
 from evodrop.theory.noises import BernoulliNoise, MultinomialNoise, Noise
 
 __all__ = [
+    "added_norm",
     "expected_squared_norm",
     "expected_squared_norm_bernoulli",
     "noise_covariance",
@@ -96,15 +97,29 @@ def noise_covariance_bernoulli(x: Any, keep: npt.ArrayLike) -> Any:
 
 
 def squared_norm(moments: npt.ArrayLike, noise: Noise) -> float:
-    """E||x * noise||^2 = sum_i (1 + spread_i - shared) E[x_i^2], whatever the noise.
+    """B^2 = E||x * noise||^2 = E||x||^2 + sum_i (spread_i - shared) E[x_i^2], whatever the noise.
+
+    Args:
+        moments: (d,), E[x_i^2].
+        noise: a MultinomialNoise or a BernoulliNoise, positive wherever the moments are.
 
     Examples:
         >>> squared_norm([9.0, 1.0], BernoulliNoise([0.9, 0.5]))
         12.0
     """
+    return added_norm(moments, noise) + float(np.sum(moments))
+
+
+def added_norm(moments: npt.ArrayLike, noise: Noise) -> float:
+    """What the noise adds to E||x||^2: sum_i (spread_i - shared) E[x_i^2], the trace of the mean covariance.
+
+    Examples:
+        >>> added_norm([9.0, 1.0], BernoulliNoise([0.75, 0.5]))
+        4.0
+    """
     moments = unbiased_moments(checked_moments(moments), "moments", noise)
     with np.errstate(over="ignore"):  # infinite is the answer where it is not a float
-        return float((moments * (noise.spread + (1.0 - noise.shared))).sum())
+        return float((moments * np.where(noise.drawn, noise.spread - noise.shared, 0.0)).sum())
 
 
 def score_variances(w: Floats, X: Examples, noise: Noise) -> Floats:
@@ -115,12 +130,19 @@ def score_variances(w: Floats, X: Examples, noise: Noise) -> Floats:
         array([2.])
     """
     squares = X * X if isinstance(X, np.ndarray) else X.multiply(X)
-    variances: Floats = squares @ (noise.spread * w * w) - noise.shared * (X @ w) ** 2
+    with np.errstate(over="ignore", invalid="ignore"):
+        variances: Floats = squares @ (noise.spread * w * w) - noise.shared * (X @ w) ** 2
+    if not np.isfinite(variances).all():
+        raise ValueError(
+            "w and X are so large that the squares of their scores overflow; divide one by its largest value"
+        )
     return np.maximum(variances, 0.0)  # what rounding leaves of 0 may be below it
 
 
 def unbiased_moments(moments: Floats, name: str, noise: Noise) -> Floats:
     """The moments, if the noise fits them: as many units, and none that is dropped always but not always zero."""
+    if not isinstance(noise, MultinomialNoise | BernoulliNoise):
+        raise ValueError(f"noise is {noise!r}, but it takes a MultinomialNoise(probs, k) or a BernoulliNoise(keep)")
     checked_length(moments, name, len(noise.spread), "the noise")
     lost = ~noise.drawn & (moments > 0)
     if lost.any():
@@ -132,9 +154,14 @@ def unbiased_moments(moments: Floats, name: str, noise: Noise) -> Floats:
 
 
 def _covariance(x: Any, noise: Noise) -> Any:
-    row = checked_examples(x.reshape(1, -1) if sparse.issparse(x) else np.asarray(x, np.float64)[None])
-    squares = unbiased_moments(second_moments(row), "x", noise)
+    x = x if sparse.issparse(x) else np.asarray(x, np.float64)
+    if not max(x.shape, default=0) == math.prod(x.shape) > 0:
+        raise ValueError(f"x has shape {x.shape}, but it takes one example: shape (d,), d >= 1")
+    row = checked_examples(x.reshape(1, -1), "x")
+    squares = unbiased_moments(finite_moments(row, "x"), "x", noise)
+    with np.errstate(over="ignore"):  # infinite is the answer where it is not a float
+        own = squares * noise.spread
     if isinstance(row, np.ndarray):
-        return np.diag(squares * noise.spread) - noise.shared * np.outer(row, row)
-    own = sparse.dia_array(((squares * noise.spread)[None], [0]), shape=(len(squares), len(squares)))
-    return (own - noise.shared * (row.T @ row)).tocsr()
+        return np.diag(own) - noise.shared * np.outer(row, row)
+    diagonal = sparse.dia_array((own[None], [0]), shape=(len(own), len(own)))
+    return (diagonal - noise.shared * (row.T @ row)).tocsr()

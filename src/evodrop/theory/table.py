@@ -12,26 +12,27 @@ from rich.text import Text
 if TYPE_CHECKING:
     from evodrop.theory.report import Report
 
-__all__ = ["as_group", "as_text", "verdict"]
+__all__ = ["WIDTH", "as_group", "as_text", "verdict"]
 
-WIDTH = 110
+WIDTH = 80  # the least that the table takes
 
 
 def as_group(report: Report) -> Group:
     """Headline, table and verdict, for rich to print."""
-    table = Table("noise", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("noise", no_wrap=True, min_width=14)
     for title in ("B^2", "/ E||x||^2", "risk bound", "kept units", "of a row", "gain"):
         table.add_column(title, justify="right", no_wrap=True)
     best = max(prediction.gain for prediction in report.predictions if prediction.noise != "none")
     for noise, squared_norm, loudness, bound, kept, kept_of_row, gain in report.predictions:
         figures = (
             f"{squared_norm:.4g}",
-            f"{loudness:.3f}",
+            f"{loudness:.4g}",
             f"{bound:.4g}",
             f"{kept:,.{kept < 1000:d}f}",
             f"{kept_of_row:.1%}",
         )
-        table.add_row(noise, *figures, f"{gain:.3f}", style="bold" if gain == best and noise != "none" else "")
+        table.add_row(noise, *figures, f"{gain:.4g}", style="bold" if gain == best and noise != "none" else "")
     headline = Text(
         f"{report.n:,} examples x {report.d:,} units, rate {report.rate:g}, k = {report.k:,} draws, "
         f"E||x||^2 = {report.squared_norm:.4g}"
@@ -49,14 +50,12 @@ def as_text(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """In words: does noise that follows the data pay here, by the paper's own criterion?"""
-    gap, row = report.gap, report["data-dependent"].kept_of_row
-    pays = "pays" if gap.data_dependent_over_standard > 1 else "does not pay"
-    comparison = "below" if gap.evenness < report.rate else "not below"
+    loudness = 1.0 / report.gap.data_dependent_over_standard
+    pays = "pays here" if loudness < 1 else "does not pay here"
+    threshold = (1.0 + report.k * report.rate / (1.0 - report.rate)) / report.d  # where the two B^2 are equal
     return (
-        f"By the paper's criterion data-dependent noise {pays} against standard dropout: its B^2 is "
-        f"{1 / gap.data_dependent_over_standard:.3f} times as large.\n"
-        f"The evenness of the units is {gap.evenness:.3f}, {comparison} the rate. An example keeps {row:.0%} of the "
-        f"units that it has, against {1 - report.rate:.0%}.\n"
-        "Gain: how many times fewer examples give the bound of standard dropout. A smaller bound is no promise of a "
-        "smaller error."
+        f"By the paper's criterion data-dependent noise {pays}: its B^2 is {loudness:.3f} of standard dropout's. "
+        f"The evenness of the units is {report.gap.evenness:.3f}; it pays below {threshold:.3f}. "
+        f"Of all values that are not 0, {report['data-dependent'].kept_of_row:.0%} survive it. "
+        "Gain: how many times fewer examples reach the bound of standard dropout. A bound is no forecast."
     )
