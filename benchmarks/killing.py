@@ -1,20 +1,26 @@
 """Kill runs with SIGKILL at random moments, start them again, and compare their records with those of runs left alone.
 
-    python benchmarks/killing.py [--times 20] [--seed 0]
+    python benchmarks/killing.py [--times 20] [--seed 0] [--compare]
 
 Each time a small network learns scikit-learn's digits by one of the methods, in a process of its own that saves a
 checkpoint after every iteration or every few. The process is killed up to three times, each time anywhere in the time
 that the whole run takes, so also while it writes a record or a checkpoint, and then left to finish. Its file of records
 has to be the same to the last byte, and nothing else may be left in the folder.
+
+With ``--compare`` it is the command that is killed, a short ``evodrop compare`` of six runs, two at a time: every other
+time with its workers, else alone, so that they have to notice; then the same command is given again. The moment is
+anywhere from the beginning of the first run to the end of the command, since nothing can be lost before.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -121,20 +127,77 @@ def attempt(number: int, folder: Path, rng: random.Random) -> bool:
     return verdict == "identical"
 
 
+def compare(out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "evodrop", "compare", "--methods", "standard,evolutional,batchnorm"]
+    options = ["--seeds", "2", "--epochs", "60", "--out", str(out)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command + options, cwd=out.parent, start_new_session=True, **quiet)
+
+
+def wait_for_runs(process: subprocess.Popen[bytes], out: Path) -> None:
+    """Until the first run has begun, or the process has ended."""
+    while process.poll() is None and not any(out.glob("*/records.jsonl")):
+        time.sleep(0.01)
+
+
+def finish_comparison(out: Path) -> float:
+    """Compare to the end; the seconds that it took since the first run began."""
+    process = compare(out)
+    wait_for_runs(process, out)
+    begun = time.perf_counter()
+    if (code := process.wait()) != 0:
+        raise SystemExit(f"the comparison in {out} ended with code {code}")
+    return time.perf_counter() - begun
+
+
+def kill_comparison(out: Path, seconds: float, with_workers: bool) -> bool:
+    """Let a comparison live for so long; False if it came to its end before."""
+    process = compare(out)
+    wait_for_runs(process, out)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        (os.killpg if with_workers else os.kill)(process.pid, signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def attempt_comparison(number: int, folder: Path, seconds: float, rng: random.Random) -> bool:
+    """Kill a comparison and give its command again; True if its runs have the records of the one left alone."""
+    out, with_workers = folder / str(number), number % 2 == 0
+    while not kill_comparison(out, rng.uniform(0, seconds), with_workers):
+        shutil.rmtree(out)
+    begun = [len(read_records(path.parent)[1]) for path in sorted(out.glob("*/records.jsonl"))]
+    finish_comparison(out)
+    runs = sorted(path.name for path in (folder / "whole").iterdir() if path.is_dir())
+    verdicts = {judge(folder / "whole" / name, out / name) for name in runs}
+    whom = "with its workers" if with_workers else "alone"
+    print(f"{number + 1:3} killed {whom}, {len(runs)} runs had {begun} records: {', '.join(verdicts)}", flush=True)
+    return verdicts == {"identical"}
+
+
+def kill_comparisons(times: int, folder: Path, rng: random.Random) -> int:
+    seconds = finish_comparison(folder / "whole")
+    return sum(attempt_comparison(number, folder, seconds, rng) for number in range(times))
+
+
+def kill_runs(times: int, folder: Path, rng: random.Random) -> int:
+    CONTEXT.set_forkserver_preload(IMPORTED)
+    warm = Run(dataset="d", network="n", method="evolutional", seed=0, lr=0.1, epochs=1)
+    finish(warm, folder / "warm", 1.0)
+    return sum(attempt(number, folder / str(number), rng) for number in range(times))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=20, help="runs to kill (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: %(default)s)")
+    parser.add_argument("--compare", action="store_true", help="kill the command `evodrop compare`, not single runs")
     given = parser.parse_args()
     if given.times < 1:
         parser.error(f"--times is {given.times}, but there is at least 1 run to kill")
-    CONTEXT.set_forkserver_preload(IMPORTED)
-    rng = random.Random(given.seed)
+    rng, kill = random.Random(given.seed), kill_comparisons if given.compare else kill_runs
     with tempfile.TemporaryDirectory() as folder:
-        finish(
-            Run(dataset="d", network="n", method="evolutional", seed=0, lr=0.1, epochs=1), Path(folder) / "warm", 1.0
-        )
-        survived = sum(attempt(number, Path(folder) / str(number), rng) for number in range(given.times))
+        survived = kill(given.times, Path(folder), rng)
     print(f"{survived} of {given.times} killed runs ended in records identical to those of the run left alone")
     sys.exit(survived != given.times)
 

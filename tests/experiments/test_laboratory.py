@@ -95,6 +95,13 @@ def test_a_run_that_another_process_holds_is_waited_for_and_then_told(tmp_path, 
     assert "is being written by process" in ending.error
 
 
+def test_what_a_killed_laboratory_left_to_share_is_cleared_away(tmp_path):
+    (tmp_path / ".shared").mkdir()
+    (tmp_path / ".shared/data.pkl").write_bytes(b"x")
+    run_all([digits()], tmp_path, jobs=1)
+    assert os.listdir(tmp_path) == [digits().id]
+
+
 def test_at_least_one_job(tmp_path):
     with pytest.raises(ValueError, match="jobs is 0, but there is at least 1 run at a time"):
         run_all([], tmp_path, jobs=0)

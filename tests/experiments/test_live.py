@@ -121,8 +121,8 @@ def test_a_terminal_gets_a_table_and_a_file_gets_lines(tmp_path):
     ending = Ending(RUNS[0], "failed", error="OSError: [bold]no room", seconds=1.0)
     for is_terminal in (False, True):
         console = Console(file=io.StringIO(), width=100, height=30, force_terminal=is_terminal, color_system=None)
-        with watching(RUNS, tmp_path, "three runs", console) as tell:
+        with watching(RUNS, tmp_path, "three runs [/of] svm", console) as tell:
             tell(ending)
         text = console.file.getvalue()
         assert "seed 0: failed, OSError: [bold]no room (1.0 s)" in text
-        assert ("three runs" in text) == is_terminal
+        assert ("three runs [/of] svm" in text) == is_terminal

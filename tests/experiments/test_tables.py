@@ -55,7 +55,7 @@ def test_the_summary_is_printed_with_its_legend(outcome):
 def test_without_standard_dropout_there_is_nothing_to_compare_with(tmp_path):
     write_errors(tmp_path, [0.4], method="uniform")
     text = printed(outcomes_of(read_curves([tmp_path])))
-    assert "Means over 1 seed;" in text
+    assert "One seed: no interval." in text
     assert "There is no run of standard dropout to compare with." in text
 
 

@@ -39,12 +39,12 @@ def run(
 
     A run that was stopped goes on where it was; a finished one is not repeated.
     """
-    from evodrop.experiments.comparison import Question, compare
-
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
-    question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
     folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
     with resumable():
+        from evodrop.experiments.comparison import Question, compare
+
+        question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
         findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
         show(findings)
     if findings.failed:

@@ -20,10 +20,11 @@ def show(data: Data = None) -> None:
     """List all data sets: state, size and licence."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from evodrop.experiments.datasets import DATASETS, data_folder, status
 
-    table = Table("name", "what it is", "state", title=f"data sets in {data_folder(data)}")
+    table = Table("name", "what it is", "state", title=Text(f"data sets in {data_folder(data)}"))
     table.add_column("size", justify="right")
     table.add_column("licence")
     for name, dataset in DATASETS.items():

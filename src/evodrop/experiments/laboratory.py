@@ -6,11 +6,13 @@ Runs share nothing but their data, so records do not depend on how many are run 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +31,7 @@ __all__ = ["VALIDATION", "Ending", "check_fit", "load_once", "network_for", "rec
 
 Data = Images | Documents
 VALIDATION = "validation:"  # before the name of a data set: its training data alone, split in two
+SHARED = ".shared"
 PATIENCE = 20.0  # seconds that a worker waits for the lock of one that is about to end
 PULSE = 0.2  # seconds between two looks whether the laboratory is still there
 ONE_AT_A_TIME = threading.Lock()  # torch has one generator a process: runs in threads take turns
@@ -79,8 +82,8 @@ def run_all(
         raise ValueError(f"jobs is {jobs!r}, but there is at least 1 run at a time")
     runs, results = list(dict.fromkeys(runs)), dict[AnyRun, Ending]()
     Path(out).mkdir(parents=True, exist_ok=True)
-    with FolderLock(out):
-        for ending in _endings(runs, Path(out), data, jobs):
+    with FolderLock(out), _shared(Path(out)) as shared:
+        for ending in _endings(runs, Path(out), data, jobs, shared):
             results[ending.run] = ending
             if on_ending is not None:
                 on_ending(ending)
@@ -164,7 +167,18 @@ def _checked(run: AnyRun, data: Data, kind: type[Any]) -> Any:
     raise ValueError(f"{run.dataset} holds {found}, which the network {run.network!r} cannot learn")
 
 
-def _endings(runs: Sequence[AnyRun], out: Path, data: Any, jobs: int) -> Iterator[Ending]:
+@contextmanager
+def _shared(out: Path) -> Iterator[Path]:
+    """A folder for the data that workers share. One that a killed laboratory has left is cleared away."""
+    folder = out / SHARED
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _endings(runs: Sequence[AnyRun], out: Path, data: Any, jobs: int, shared: Path) -> Iterator[Ending]:
     from joblib import Parallel, delayed
 
     rest = []
@@ -179,7 +193,8 @@ def _endings(runs: Sequence[AnyRun], out: Path, data: Any, jobs: int) -> Iterato
         loaded = load_once(dataset, data)
         tasks = (delayed(_execute)(run, out / run.id, loaded, os.getpid()) for run in rest if run.dataset == dataset)
         # Workers share the arrays as maps of one file, private where written to: no kernel meets a read-only array.
-        yield from Parallel(n_jobs=jobs, mmap_mode="c", return_as="generator_unordered")(tasks)
+        sharing = {"mmap_mode": "c", "temp_folder": shared}
+        yield from Parallel(n_jobs=jobs, return_as="generator_unordered", **sharing)(tasks)
 
 
 def _execute(run: AnyRun, folder: Path, data: Data, laboratory: int) -> Ending:

@@ -16,6 +16,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from evodrop.experiments.laboratory import VALIDATION, Ending
 from evodrop.experiments.methods import LINEAR
@@ -107,7 +108,7 @@ class Progress:
     def table(self, rows: int) -> RenderableType:
         """The table as it is now, with at most so many rows: runs on their way go before those done and to come."""
         self.look()
-        table = Table(title=self.title, caption=self._caption())
+        table = Table(title=Text(self.title), caption=self._caption())
         table.add_column("run", no_wrap=True)
         table.add_column("progress")
         for name in ("training error", "test error", "time left"):
@@ -117,7 +118,7 @@ class Progress:
             if run in order:
                 bar = ProgressBar(total=1.0, completed=self.share(run), width=BAR)
                 errors = (_percent(self.lines[run].get(name)) for name in ("clean_error", "test_error"))
-                table.add_row(label(run), bar, *errors, self._state(run))
+                table.add_row(Text(label(run)), bar, *errors, self._state(run))
         return table
 
     def _rank(self, run: AnyRun) -> int:

@@ -32,7 +32,7 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
 
 def summary_table(outcome: Outcome) -> RenderableType:
     """A row for each contender, and what its columns mean."""
-    table = Table(title=outcome.title)
+    table = Table(title=Text(outcome.title))
     table.add_column("method", overflow="fold")
     for name in ("step", "test error", "change", "to training target", "to test target", "time a step"):
         table.add_column(name, justify="right")
@@ -44,7 +44,7 @@ def summary_table(outcome: Outcome) -> RenderableType:
 
 def _legend(outcome: Outcome) -> str:
     seeds = max(len(summary.seeds) for summary in outcome.summaries)
-    means = f"Means over {seeds} seed{'s' * (seeds > 1)}; ± and brackets are 95% intervals."
+    means = f"Means over {seeds} seeds; ± and brackets are 95% intervals." if seeds > 1 else "One seed: no interval."
     if outcome.baseline is None:
         return f"{means} There is no run of standard dropout to compare with.\n"
     return (
