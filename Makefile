@@ -13,7 +13,7 @@ demo: .venv/installed  ## every dropout on the same network and the bundled digi
 	$(BIN)/evodrop compare
 
 test: .venv/installed  ## the whole test suite, with the examples in the docstrings
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: .venv/installed  ## style and types
 	$(BIN)/ruff check .

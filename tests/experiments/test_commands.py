@@ -122,6 +122,20 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
         assert ("no longer holds: On 20 Newsgroups" in err) == bool(expected)
 
 
+def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder, capsys):
+    sparse_text.write_packed(folder / "20news")
+    words = ["reproduce", "fig1-20news", "--epochs", "2", "--seeds", "1", "--jobs", "1", "--data", "."]
+    code, out, _ = answer(capsys, *words, "--steps", "1,10", "--tuning-epochs", "1")
+    assert code == 0
+    assert "step sizes tried: 1, 10, not 0.0001" in out
+    assert "step sizes chosen by runs of 1 epochs, not 2" in " ".join(out.split())
+    code, _, err = answer(capsys, *words, "--steps", "fast")
+    assert (code, err) == (
+        1,
+        "evodrop: --steps is 'fast', but it takes numbers with commas between them, as 0.1,1,10",
+    )
+
+
 def test_reproduce_all_tells_what_it_leaves_out(folder, capsys):
     sparse_text.write_packed(folder / "reuters52")
     code, out, err = answer(capsys, "reproduce", "all", "--quick", "--epochs", "1", "--jobs", "1", "--data", ".")

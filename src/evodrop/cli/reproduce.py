@@ -18,6 +18,10 @@ def run(
     name: Annotated[str, Argument(metavar="ID|all|list", help="list names the panels")],
     epochs: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
     seeds: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
+    steps: Annotated[str | None, Option(help="step sizes to choose from, as 0.1,1,10, instead of the paper's")] = None,
+    tuning_epochs: Annotated[
+        int | None, Option(help="of the runs that choose the step [as many as all]", min=1)
+    ] = None,
     quick: Annotated[bool, Option("--quick", help="a few epochs, two seeds, one step size")] = False,
     check: Annotated[bool, Option("--check", help="exit 1 if a claim that holds in RESULTS fails here")] = False,
     results: Annotated[Path, Option(help="where --check finds the kept results of each panel")] = Path("results"),
@@ -33,7 +37,7 @@ def run(
     """
     from evodrop.experiments.reproduction import Extent, gone_back_on, panels_named, reproduce
 
-    extent = Extent(epochs, seeds, quick)
+    extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
     if name == "list":
         _list(extent, data, jobs)
         return
@@ -52,6 +56,13 @@ def run(
         print(f"evodrop: left out, since their data are not there: {names}; see evodrop data list", file=sys.stderr)
     if broken:
         raise Exit(1)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in text.split(","))
+    except ValueError:
+        raise ValueError(f"--steps is {text!r}, but it takes numbers with commas between them, as 0.1,1,10") from None
 
 
 def _list(extent: Extent, data: Path | None, jobs: int) -> None:

@@ -23,10 +23,12 @@ class Extent(NamedTuple):
     epochs: int | None = None
     seeds: int | None = None
     quick: bool = False
+    grid: tuple[float, ...] | None = None
+    tuning_epochs: int | None = None
 
     def plan(self, panel: Panel) -> Plan:
         """The runs of a panel to this extent."""
-        return runs_of(panel, epochs=self.epochs, seeds=self.seeds, quick=self.quick)
+        return runs_of(panel, **self._asdict())
 
 
 class Entry(NamedTuple):
