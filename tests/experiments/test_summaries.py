@@ -67,12 +67,15 @@ def test_a_tie_is_reached_at_the_same_iteration(tmp_path):
 
 
 def test_seeds_are_paired_and_those_without_a_partner_have_no_change(tmp_path):
-    """Seed 0 changes by -0.5 and seed 1 by +1; unpaired means would hide both."""
+    """The third seed of the one has no partner: the means of the pairs are equal, so there is no change."""
     standard = [curve(tmp_path, [0.4] * 5, seed=0), curve(tmp_path, [0.2] * 5, seed=1)]
     other = [curve(tmp_path, [error] * 5, seed=seed, method="uniform") for seed, error in enumerate((0.2, 0.4, 0.9))]
     row = rows({"standard": standard, "b": other})["b"]
     assert row.test_change.n == 2
-    assert row.test_change.mean == pytest.approx(0.25)
+    assert row.test_change.mean == pytest.approx(0.0)
+    assert row.test_change.half_width == pytest.approx(
+        12.706 * 0.2 / 0.3, rel=1e-4
+    )  # t of 1 degree x sd / sqrt(2) / mean
     assert row.test_error.n == 3
 
 

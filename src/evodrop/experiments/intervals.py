@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "interval", "relative_changes"]
+__all__ = ["Interval", "interval", "relative_change"]
 
 LEVEL = 0.95
 
@@ -52,14 +52,22 @@ def interval(values: Iterable[float | None]) -> Interval:
     return Interval(mean, mean - half, mean + half, len(known))
 
 
-def relative_changes(values: Iterable[float | None], references: Iterable[float | None]) -> list[float | None]:
-    """(value - reference) / reference, pair by pair; None where one is missing or the reference is 0.
+def relative_change(values: Iterable[float | None], references: Iterable[float | None]) -> Interval:
+    """mean(value) / mean(reference) - 1, and its interval over pairs; missing if a value is, or if all references are 0.
+
+    With R the ratio of the means, (value - R reference) / mean(reference) has mean 0, and its spread is that of R to
+    first order. A mean of ratios would be too large: where a reference happens to be small, its ratio is huge.
 
     Examples:
-        >>> relative_changes([0.5, 3.0, None], [1.0, 0.0, 1.0])
-        [-0.5, None, None]
+        >>> relative_change([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+        Interval(mean=-0.5, low=-0.5, high=-0.5, n=3)
+        >>> relative_change([0.5, None], [1.0, 1.0]).mean is None
+        True
     """
-    return [
-        None if value is None or not reference else (value - reference) / reference
-        for value, reference in zip(values, references, strict=True)
-    ]
+    pairs = list(zip(values, references, strict=True))
+    known = [(value, reference) for value, reference in pairs if value is not None and reference is not None]
+    own, theirs = np.array(known, np.float64).reshape(-1, 2).T
+    if len(known) < len(pairs) or not known or not theirs.mean() > 0:
+        return Interval(None, None, None, len(pairs))
+    ratio = own.mean() / theirs.mean()
+    return interval((own - ratio * theirs) / theirs.mean() + (ratio - 1.0))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.experiments.curves import Curve, Floats
-from evodrop.experiments.intervals import Interval, interval, relative_changes
+from evodrop.experiments.intervals import Interval, interval, relative_change
 
 __all__ = ["Band", "Summary", "Target", "band_of", "final_error", "first_reached", "smooth", "summarise"]
 
@@ -72,7 +72,7 @@ def _summary(label: str, curves: Sequence[Curve], references: Mapping[int, Curve
         training_error=interval(final_error(curve, TRAINING) for curve in curves),
         test_error=interval(final_error(curve) for curve in curves),
         best_test_error=interval(_best(curve, TEST) for curve in curves),
-        test_change=interval(relative_changes(own, theirs)),
+        test_change=relative_change(own, theirs),
         test_difference=interval(None if a is None or b is None else a - b for a, b in zip(own, theirs, strict=True)),
         to_training=_target(pairs, TRAINING),
         to_test=_target(pairs, TEST),
@@ -125,7 +125,7 @@ def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Target:
         for side in (0, 1)
     )
     asked, reached = (sum(value is not None for value in values) for values in (targets, own))
-    return Target(interval(own), asked, reached, interval(relative_changes(own, theirs)))
+    return Target(interval(own), asked, reached, relative_change(own, theirs))
 
 
 class Band(NamedTuple):
