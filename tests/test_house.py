@@ -17,7 +17,8 @@ SOURCE = Path(evodrop.__file__).parent
 ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
     "definitions": set(),
     "matching": {"definitions"},
-    "theory": {"definitions", "matching"},
+    "durable": set(),
+    "theory": {"definitions", "durable", "matching"},
     "stream": set(),
     "jit": set(),
     "kernels": {"definitions", "stream", "jit"},
@@ -25,7 +26,7 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "experiments": {"nn", "linear", "theory", "definitions", "matching", "sampling"},
+    "experiments": {"nn", "linear", "theory", "definitions", "durable", "matching", "sampling"},
     "cli": {"definitions", "experiments", "linear", "theory"},
     "__main__": {"cli"},
 }

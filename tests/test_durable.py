@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from evodrop.experiments import durable
-from evodrop.experiments.durable import write_whole
+from evodrop import durable
+from evodrop.durable import write_whole
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
