@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from evodrop.experiments.datasets.arrays import DataError
+from evodrop.experiments.locking import LockedError, locked
 
 __all__ = ["Downloader", "progress_bar"]
 
@@ -42,7 +43,7 @@ class Downloader:
 
     def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:  # noqa: ARG002
         """Fetch the file from the address to ``output_file``."""
-        with _locked(self.part) as stream:
+        with _opened(self.part) as stream:
             self._fill(url, stream)
             try:
                 if self.check is not None:
@@ -129,19 +130,14 @@ def _in_short(error: Exception) -> str:
 
 
 @contextmanager
-def _locked(part: Path) -> Iterator[IO[bytes]]:
+def _opened(part: Path) -> Iterator[IO[bytes]]:
     """The part, open to append to, and no other process's."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        fcntl = None  # type: ignore[assignment]
-    with part.open("ab") as stream:
+    with ExitStack() as stack:
         try:
-            if fcntl is not None:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            descriptor = stack.enter_context(locked(part))
+        except LockedError as error:
             raise DataError(f"another process is downloading {part}; wait for it, or end it") from error
-        yield stream
+        yield stack.enter_context(open(descriptor, "ab", closefd=False))
 
 
 @contextmanager
