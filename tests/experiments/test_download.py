@@ -158,6 +158,14 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
         get(dataset(server), tmp_path)
 
 
+def test_a_full_disk_is_not_blamed_on_the_server(server, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/.file.part").symlink_to("/dev/full")
+    with pytest.raises(DataError, match=r"cannot be written: .*No space left on device.*or make room"):
+        get(dataset(server, "/file", "/mirror"), tmp_path)
+    assert server.requests == [("/file", None)]
+
+
 def hold(part, ready, done):
     with locked(part):
         ready.set()

@@ -61,7 +61,7 @@ class Downloader:
         while True:
             try:
                 return self._more(url, stream)
-            except (requests.RequestException, HTTPError, OSError) as error:
+            except (requests.RequestException, HTTPError, ConnectionError, TimeoutError) as error:  # no full disk
                 faults = 0 if _end(stream) > before else faults + 1
                 before = _end(stream)
                 if not _is_passing(error) or faults >= TRIES:
