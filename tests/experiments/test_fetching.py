@@ -94,4 +94,6 @@ def test_what_has_no_address(tmp_path):
 
 def test_the_bar(server, tmp_path, capsys):
     get(dataset(server), tmp_path, progress=True)
-    assert "file" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "file" in told.err
+    assert told.out == ""

@@ -142,11 +142,12 @@ def _opened(part: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def progress_bar(title: str, size: int, shown: bool) -> Iterator[Tell]:
-    """A function that moves a bar on the terminal."""
+    """A function that moves a bar on the terminal; on stderr, for stdout may go to a file."""
     if not shown:
         yield lambda *_: None
         return
     from rich import progress
+    from rich.console import Console
 
     columns = (
         progress.TextColumn("{task.description}"),
@@ -155,6 +156,6 @@ def progress_bar(title: str, size: int, shown: bool) -> Iterator[Tell]:
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns) as bar:
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=size)
         yield lambda done, total: bar.update(task, completed=done, total=total or size)
