@@ -62,7 +62,7 @@ def test_a_server_that_tells_no_length(server, tmp_path, exact):
     part, whole = tmp_path / "part", tmp_path / "whole"
     seen = []
     downloader = Downloader(
-        part, len(CONTENT), exact=exact, check=None, tell=lambda *told: seen.append(told), pause=0.0
+        part, len(CONTENT), exact=exact, known=True, check=None, tell=lambda *told: seen.append(told), pause=0.0
     )
     downloader(server.address(), whole, None)
     assert files(tmp_path) == {"whole": CONTENT}

@@ -31,15 +31,25 @@ class Downloader:
         part: where to keep what has arrived.
         size: of the file in bytes, if ``exact``; else what it may have at most.
         exact: whether the file must have that size.
+        known: whether pooch has a checksum to hold it against. If not, no redirect may lead away from https.
         check: called with the whole file before it gets its name; raises DataError if it is no good.
         tell: called with the bytes that have arrived and the bytes that there are, if known.
         pause: seconds after the first fault; twice as many after the next, and so on.
     """
 
     def __init__(
-        self, part: Path, size: int, *, exact: bool, check: Callable[[Path], Any] | None, tell: Tell, pause: float
+        self,
+        part: Path,
+        size: int,
+        *,
+        exact: bool,
+        known: bool,
+        check: Callable[[Path], Any] | None,
+        tell: Tell,
+        pause: float,
     ) -> None:
-        self.part, self.size, self.exact, self.check, self.tell, self.pause = part, size, exact, check, tell, pause
+        self.part, self.size, self.exact, self.known = part, size, exact, known
+        self.check, self.tell, self.pause = check, tell, pause
 
     def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:  # noqa: ARG002
         """Fetch the file from the address to ``output_file``."""
@@ -75,6 +85,8 @@ class Downloader:
         start = _end(stream)
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            if not self.known:
+                _check_way(url, response)
             if start and response.status_code == 416 and response.headers.get("Content-Range") == f"bytes */{start}":
                 return  # all of it was there
             if not _continues(response, start):
@@ -106,6 +118,13 @@ class Downloader:
 
 def _end(stream: IO[bytes]) -> int:
     return stream.seek(0, os.SEEK_END)
+
+
+def _check_way(url: str, response: Any) -> None:
+    """Refuse what came over plain http after all: anyone on the way may have changed it, and nothing would tell."""
+    for answer in (*response.history, response):
+        if url.startswith("https://") and not answer.url.startswith("https://"):
+            raise DataError(f"{url} leads to {answer.url}, which is not https, and there is no checksum to check it by")
 
 
 def _continues(response: Any, start: int) -> bool:
