@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,8 @@ SOURCE = Path(evodrop.__file__).parent
 ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
     "definitions": set(),
     "matching": {"definitions"},
-    "theory": {"definitions", "matching"},
+    "durable": set(),
+    "theory": {"definitions", "durable", "matching"},
     "stream": set(),
     "jit": set(),
     "kernels": {"definitions", "stream", "jit"},
@@ -25,7 +28,7 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "experiments": {"nn", "linear", "theory", "definitions", "matching", "sampling"},
+    "experiments": {"nn", "linear", "theory", "definitions", "durable", "matching", "sampling"},
     "cli": {"definitions", "experiments", "linear", "theory"},
     "__main__": {"cli"},
 }
@@ -48,6 +51,28 @@ def test_imports_point_one_way(path):
         assert set(imported_rooms(path)) == set()
     else:
         assert set(imported_rooms(path)) <= ROOMS[room] | {room}
+
+
+def imported_packages(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        packages = {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"evodrop"}
+        yield from ({"sklearn": "scikit-learn"}.get(package, package) for package in packages)
+
+
+def test_what_is_imported_is_declared():
+    """Also what another dependency brings along today: it may cease to."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    plain, extra = (
+        {re.match(r"[\w-]+", line)[0] for line in lines}
+        for lines in (project["dependencies"], extras["torch"] + extras["lab"])
+    )
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).with_suffix("").parts[0]
+        may = plain | (extra if room in ("nn", "experiments", "cli") or path.stem == "figure" else set())
+        assert set(imported_packages(path)) <= may, path
 
 
 def test_the_map_names_every_public_room():

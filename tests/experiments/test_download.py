@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 
 import pytest
@@ -10,6 +11,7 @@ from local_server import CONTENT, dataset, files, get, running
 from evodrop.experiments.datasets import DataError
 from evodrop.experiments.datasets import download as room
 from evodrop.experiments.datasets.download import Downloader
+from evodrop.experiments.locking import locked
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_a_server_that_tells_no_length(server, tmp_path, exact):
     part, whole = tmp_path / "part", tmp_path / "whole"
     seen = []
     downloader = Downloader(
-        part, len(CONTENT), exact=exact, check=None, tell=lambda *told: seen.append(told), pause=0.0
+        part, len(CONTENT), exact=exact, known=True, check=None, tell=lambda *told: seen.append(told), pause=0.0
     )
     downloader(server.address(), whole, None)
     assert files(tmp_path) == {"whole": CONTENT}
@@ -156,8 +158,16 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
         get(dataset(server), tmp_path)
 
 
+def test_a_full_disk_is_not_blamed_on_the_server(server, tmp_path):
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/.file.part").symlink_to("/dev/full")
+    with pytest.raises(DataError, match=r"cannot be written: .*No space left on device.*or make room"):
+        get(dataset(server, "/file", "/mirror"), tmp_path)
+    assert server.requests == [("/file", None)]
+
+
 def hold(part, ready, done):
-    with room._locked(part):
+    with locked(part):
         ready.set()
         done.wait(20)
 
@@ -175,3 +185,20 @@ def test_two_processes_do_not_mix(server, tmp_path):
     other.join()
     get(dataset(server), tmp_path)
     assert files(tmp_path) == {"set/file": CONTENT}
+
+
+def test_a_download_that_was_finished_while_the_part_was_being_opened_stays_whole(server, tmp_path, monkeypatch):
+    """We open the part, its holder gives it its name and lets go: what we would lock, and empty, is a finished file."""
+    server.ranges = False  # so that whoever goes on begins by emptying the part
+    part, theirs = tmp_path / "set/.file.part", tmp_path / "set/theirs"
+    flock = fcntl.flock
+
+    def finish_and_lock(descriptor, how):
+        if not theirs.exists():
+            part.write_bytes(CONTENT)
+            part.rename(theirs)
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", finish_and_lock)
+    get(dataset(server), tmp_path)
+    assert files(tmp_path) == {"set/file": CONTENT, "set/theirs": CONTENT}

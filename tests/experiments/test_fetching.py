@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import io
 
 import pytest
+import requests
 from local_server import dataset, files, get, running
 from specimens import specimen
 
@@ -92,6 +94,40 @@ def test_what_has_no_address(tmp_path):
     assert files(tmp_path) == before
 
 
+@pytest.fixture
+def downgraded(monkeypatch):
+    """Every https address sends on to the same path of the server, by plain http."""
+    send = requests.adapters.HTTPAdapter.send
+
+    def redirect(adapter, request, **options):
+        if request.url.startswith("http://"):
+            return send(adapter, request, **options)
+        response = requests.Response()
+        response.status_code, response.url, response.request, response.raw = 302, request.url, request, io.BytesIO()
+        response.headers["Location"] = request.url.replace("https://", "http://")
+        return response
+
+    monkeypatch.setattr(requests.adapters.HTTPAdapter, "send", redirect)
+
+
+def test_what_nothing_can_check_comes_by_https_all_the_way(server, tmp_path, downgraded):
+    entry, contents = libsvm(server)
+    secure = [file._replace(addresses=(file.addresses[0].replace("http:", "https:"),)) for file in entry.files]
+    secure = entry._replace(files=tuple(secure))
+    with pytest.raises(
+        DataError, match=r"https://\S+ leads to http://\S+, which is not https, and there is no checksum"
+    ):
+        get(secure, tmp_path)
+    assert not any(files(tmp_path).values())
+    get(entry, tmp_path)  # the first download, and its checksum
+    path = tmp_path / entry.files[0].path
+    path.unlink()
+    get(secure, tmp_path)  # now the checksum tells
+    assert path.read_bytes() == contents[entry.files[0].path]
+
+
 def test_the_bar(server, tmp_path, capsys):
     get(dataset(server), tmp_path, progress=True)
-    assert "file" in capsys.readouterr().out
+    told = capsys.readouterr()
+    assert "file" in told.err
+    assert told.out == ""

@@ -148,7 +148,7 @@ def test_workers_end_with_their_laboratory(tmp_path, blow):
     command = [sys.executable, script, out]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         locks = _wait_for(lambda: [path for path in out.glob("*/lock") if path.read_text()], 2)
-        workers = [int(path.read_text()) for path in locks]
+        workers = [int(path.read_text().split()[0]) for path in locks]
         assert process.pid not in workers
         if blow == signal.SIGINT:
             os.killpg(process.pid, blow)  # as a terminal does, to the whole group

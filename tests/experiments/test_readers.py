@@ -15,11 +15,26 @@ from scipy import io as scipy_io
 from specimens import idx, mat, specimen, svmlight
 
 from evodrop.experiments.datasets import DataError
+from evodrop.experiments.datasets.cifar import read_batches, read_folder
 from evodrop.experiments.datasets.documents import read_svmlight
 from evodrop.experiments.datasets.idx import read_idx
 from evodrop.experiments.datasets.loading import load_dataset
 from evodrop.experiments.datasets.packing import check_text
 from evodrop.experiments.datasets.svhn import read_mat
+
+
+def test_cifar_batches_that_are_too_few(tmp_path):
+    made = specimen("cifar10")
+    paths = [made.write(tmp_path, packed=False) / name for name in made.unpacked]
+    shape, rows = made.dataset.shape, [10] * 5
+
+    def read(n):
+        return read_batches(read_folder(paths[:n], 10, 3 * 8 * 8), rows, shape, 10)
+
+    np.testing.assert_array_equal(read(6)[0], made.arrays[0])
+    for n in range(5):
+        with pytest.raises(DataError, match=f"^{10 * n} images are there and 50 are expected"):
+            read(n)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

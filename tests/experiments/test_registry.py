@@ -54,5 +54,7 @@ def test_an_entry_is_complete_and_stays_in_its_folder(dataset):
         for address in file.addresses:
             assert address.startswith(("https://", "http://"))
             assert address.endswith("/" + PurePosixPath(file.path).name)
+        schemes = [address.partition(":")[0] for address in file.addresses]
+        assert schemes == sorted(schemes, reverse=True)  # https comes first
         assert bool(file.addresses) == bool(file.size)
         assert file.checksum or all(address.startswith("https://") for address in file.addresses)

@@ -16,7 +16,6 @@
 ``records``        a run's folder: records that survive being killed
 ``checkpoints``    a run's state on disk, checked before it is trusted
 ``locking``        one writer a folder
-``durable``        files that are whole or not there
 ``environment``    where a run was made
 ``laboratory``     many runs side by side
 ``live``           how they come along: a table that moves

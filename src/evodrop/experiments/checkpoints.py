@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from evodrop.experiments.durable import write_whole
+from evodrop.durable import write_whole
 
 __all__ = ["CheckpointError", "load_checkpoint", "save_checkpoint"]
 

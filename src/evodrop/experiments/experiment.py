@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evodrop.durable import write_whole
 from evodrop.experiments.curves import read_curves
-from evodrop.experiments.durable import write_whole
 from evodrop.experiments.figures import Panel, find_panel
 from evodrop.experiments.laboratory import Ending, run_all
 from evodrop.experiments.live import watching

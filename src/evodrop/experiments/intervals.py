@@ -53,7 +53,7 @@ def interval(values: Iterable[float | None]) -> Interval:
 
 
 def relative_change(values: Iterable[float | None], references: Iterable[float | None]) -> Interval:
-    """mean(value) / mean(reference) - 1, and its interval over pairs; missing if a value is, or if all references are 0.
+    """mean(value) / mean(reference) - 1 and its interval over pairs; missing if a value is, or if all references are 0.
 
     With R the ratio of the means, (value - R reference) / mean(reference) has mean 0, and its spread is that of R to
     first order. A mean of ratios would be too large: where a reference happens to be small, its ratio is huge.

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from evodrop.durable import write_whole
 from evodrop.experiments.contenders import Contender
-from evodrop.experiments.durable import write_whole
 from evodrop.experiments.outcomes import Outcome
 from evodrop.experiments.summaries import Band, band_of
 from evodrop.theory.figure import COLOURS as NOISES

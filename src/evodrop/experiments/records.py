@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from evodrop.experiments.durable import flush_to_disk, part_of, write_whole
+from evodrop.durable import flush_to_disk, part_of, write_whole
 from evodrop.experiments.locking import FolderLock
 
 __all__ = ["RecordsError", "RunFolder", "read_records", "read_timings", "seconds_per_iteration"]

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from evodrop.durable import write_whole
 from evodrop.experiments.curves import read_curves
-from evodrop.experiments.durable import write_whole
 from evodrop.experiments.figures import Panel, find_panel
 from evodrop.experiments.markup import Markup, element, join
 from evodrop.experiments.outcomes import Outcome, outcomes_of

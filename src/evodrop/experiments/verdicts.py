@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from evodrop.durable import write_whole
 from evodrop.experiments.claims import METRICS, Claim, Metric, claims_of
-from evodrop.experiments.durable import write_whole
 from evodrop.experiments.figures import Panel
 from evodrop.experiments.intervals import Interval
 from evodrop.experiments.summaries import Summary, Target

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evodrop.durable import write_whole
 from evodrop.theory.arguments import Floats
 from evodrop.theory.noises import MultinomialNoise
 
 if TYPE_CHECKING:
     from evodrop.theory.report import Report
 
-__all__ = ["FORMATS", "check_path", "draw", "save"]
+__all__ = ["COLOURS", "FORMATS", "check_path", "draw", "save"]
 
 FORMATS = (".png", ".pdf", ".svg")
 POINTS = 2000  # of a curve: more than pixels, so a million units draw as fast as a thousand
@@ -67,16 +68,11 @@ def check_path(path: str | os.PathLike[str]) -> Path:
 
 
 def save(report: Report, path: str | os.PathLike[str]) -> None:
-    """Write the picture; to a temporary file first, so that no half of it is ever seen."""
+    """Write the picture: all of it or nothing."""
     path = check_path(path)
     picture = io.BytesIO()
     draw(report).savefig(picture, format=path.suffix[1:].lower(), dpi=150)
-    part = path.with_name(f".evodrop-{os.getpid()}.part")
-    try:
-        part.write_bytes(picture.getbuffer())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, picture.getvalue(), shared=True)
 
 
 def _curve(panel: Any, name: str, values: Floats) -> None:

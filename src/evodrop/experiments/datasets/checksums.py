@@ -6,10 +6,10 @@ The sha256 of a first download lies beside the file, in a file that ``sha256sum 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from pathlib import Path
 
+from evodrop.durable import write_whole
 from evodrop.experiments.datasets.arrays import DataError
 from evodrop.experiments.datasets.entries import File
 from evodrop.experiments.datasets.packing import opened
@@ -58,7 +58,5 @@ def verify(file: File, folder: Path) -> bool:
 
 def record(path: Path) -> None:
     """Keep the sha256 of a first download."""
-    kept = record_path(path)
-    fresh = kept.with_name(f".{kept.name}.{os.getpid()}")
-    fresh.write_text(f"{digest(path, 'sha256').removeprefix('sha256:')}  {path.name}\n")
-    fresh.replace(kept)
+    line = f"{digest(path, 'sha256').removeprefix('sha256:')}  {path.name}\n"
+    write_whole(record_path(path), line.encode(), shared=True)

@@ -43,11 +43,13 @@ def read_batches(
     images = np.empty((sum(rows), *shape), np.uint8)
     labels = np.empty(sum(rows), np.int64)
     start = 0
-    for count, (where, data) in zip(rows, batches, strict=False):
+    for count, (where, data) in zip(rows, batches, strict=False):  # batches for others may follow
         batch = _checked_dict(unpickle(data, STEPS_A_ROW * count + SPARE, where), where)
         images[start : start + count] = _pixels(batch, (count, *shape), where)
         labels[start : start + count] = _labels(batch, count, classes, where)
         start += count
+    if start != sum(rows):  # the rest of the arrays is whatever lay in memory
+        raise DataError(f"{start} images are there and {sum(rows)} are expected: batches are missing; fetch them anew")
     return images, labels
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from evodrop.experiments.datasets.arrays import DataError
+from evodrop.experiments.locking import LockedError, locked
 
 __all__ = ["Downloader", "progress_bar"]
 
@@ -30,19 +31,29 @@ class Downloader:
         part: where to keep what has arrived.
         size: of the file in bytes, if ``exact``; else what it may have at most.
         exact: whether the file must have that size.
+        known: whether pooch has a checksum to hold it against. If not, no redirect may lead away from https.
         check: called with the whole file before it gets its name; raises DataError if it is no good.
         tell: called with the bytes that have arrived and the bytes that there are, if known.
         pause: seconds after the first fault; twice as many after the next, and so on.
     """
 
     def __init__(
-        self, part: Path, size: int, *, exact: bool, check: Callable[[Path], Any] | None, tell: Tell, pause: float
+        self,
+        part: Path,
+        size: int,
+        *,
+        exact: bool,
+        known: bool,
+        check: Callable[[Path], Any] | None,
+        tell: Tell,
+        pause: float,
     ) -> None:
-        self.part, self.size, self.exact, self.check, self.tell, self.pause = part, size, exact, check, tell, pause
+        self.part, self.size, self.exact, self.known = part, size, exact, known
+        self.check, self.tell, self.pause = check, tell, pause
 
     def __call__(self, url: str, output_file: Any, pooch: Any, check_only: bool = False) -> None:  # noqa: ARG002
         """Fetch the file from the address to ``output_file``."""
-        with _locked(self.part) as stream:
+        with _opened(self.part) as stream:
             self._fill(url, stream)
             try:
                 if self.check is not None:
@@ -60,7 +71,7 @@ class Downloader:
         while True:
             try:
                 return self._more(url, stream)
-            except (requests.RequestException, HTTPError, OSError) as error:
+            except (requests.RequestException, HTTPError, ConnectionError, TimeoutError) as error:  # no full disk
                 faults = 0 if _end(stream) > before else faults + 1
                 before = _end(stream)
                 if not _is_passing(error) or faults >= TRIES:
@@ -74,6 +85,8 @@ class Downloader:
         start = _end(stream)
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            if not self.known:
+                _check_way(url, response)
             if start and response.status_code == 416 and response.headers.get("Content-Range") == f"bytes */{start}":
                 return  # all of it was there
             if not _continues(response, start):
@@ -107,6 +120,13 @@ def _end(stream: IO[bytes]) -> int:
     return stream.seek(0, os.SEEK_END)
 
 
+def _check_way(url: str, response: Any) -> None:
+    """Refuse what came over plain http after all: anyone on the way may have changed it, and nothing would tell."""
+    for answer in (*response.history, response):
+        if url.startswith("https://") and not answer.url.startswith("https://"):
+            raise DataError(f"{url} leads to {answer.url}, which is not https, and there is no checksum to check it by")
+
+
 def _continues(response: Any, start: int) -> bool:
     """Whether the server answers with the part that was asked for. One that ignores the question sends everything."""
     told = response.headers.get("Content-Range", "")
@@ -129,28 +149,24 @@ def _in_short(error: Exception) -> str:
 
 
 @contextmanager
-def _locked(part: Path) -> Iterator[IO[bytes]]:
+def _opened(part: Path) -> Iterator[IO[bytes]]:
     """The part, open to append to, and no other process's."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        fcntl = None  # type: ignore[assignment]
-    with part.open("ab") as stream:
+    with ExitStack() as stack:
         try:
-            if fcntl is not None:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            descriptor = stack.enter_context(locked(part))
+        except LockedError as error:
             raise DataError(f"another process is downloading {part}; wait for it, or end it") from error
-        yield stream
+        yield stack.enter_context(open(descriptor, "ab", closefd=False))
 
 
 @contextmanager
 def progress_bar(title: str, size: int, shown: bool) -> Iterator[Tell]:
-    """A function that moves a bar on the terminal."""
+    """A function that moves a bar on the terminal; on stderr, for stdout may go to a file."""
     if not shown:
         yield lambda *_: None
         return
     from rich import progress
+    from rich.console import Console
 
     columns = (
         progress.TextColumn("{task.description}"),
@@ -159,6 +175,6 @@ def progress_bar(title: str, size: int, shown: bool) -> Iterator[Tell]:
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns) as bar:
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=size)
         yield lambda done, total: bar.update(task, completed=done, total=total or size)

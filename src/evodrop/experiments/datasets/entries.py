@@ -12,7 +12,7 @@ class File(NamedTuple):
 
     Attributes:
         path: where it lies in the data folder.
-        addresses: where it is published: the official address first, then public mirrors. Empty: nowhere.
+        addresses: where it is published: those of https first, the official one before public mirrors. Empty: nowhere.
         checksum: "md5:..." as published. None: nobody published one, so the sha256 of the first download is kept.
         size: in bytes; exact with a checksum, else rounded.
         unpacked: files that hold the same unpacked; they serve in its stead if the file itself is not there.

