@@ -14,7 +14,7 @@ from evodrop.experiments.claims import claims_of
 from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets import DataError
 from evodrop.experiments.estimates import Speed, estimate, in_words, runs_in
-from evodrop.experiments.experiment import reopen, reopen_all
+from evodrop.experiments.reopening import reopen, reopen_all
 from evodrop.experiments.figures import PANELS, find_panel
 from evodrop.experiments.laboratory import load_once
 from evodrop.experiments.plans import runs_of
