@@ -53,8 +53,9 @@ class Experiment:
             plan: what to run.
             panel: of the paper, if it is one's.
         """
+        tuning = [trial.run for trial in plan.tuning]  # what is wrong with a run is told before a folder is made
         with self.held():
-            return self._carry_out(plan, panel)
+            return self._carry_out(plan, tuning, panel)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -63,16 +64,16 @@ class Experiment:
         with FolderLock(self.out):
             yield
 
-    def _carry_out(self, plan: Plan, panel: Panel | None) -> Findings:
+    def _carry_out(self, plan: Plan, tuning: list[AnyRun], panel: Panel | None) -> Findings:
         runs, failed = list[AnyRun](), list[Ending]()
         steps = {contender.label: plan.panel.grid[0] for contender in plan.panel.contenders}
         if len(plan.panel.grid) > 1:
-            runs = [trial.run for trial in plan.tuning]
+            runs = tuning
             self._describe(runs, panel)
             failed = self.run(runs, "choosing step sizes")
             steps = plan.choose(read_curves(self._folders(runs, failed)))
         rest = [trial.run for trial in plan.final(steps) if trial.run not in runs]
-        runs += rest
+        runs = [*runs, *rest]
         self._describe(runs, panel)
         failed += self.run(rest, "training")
         outcomes, report = conclude(self._folders(runs, failed), self.out, self.command, panel)
