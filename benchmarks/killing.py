@@ -7,9 +7,10 @@ checkpoint after every iteration or every few. The process is killed up to three
 that the whole run takes, so also while it writes a record or a checkpoint, and then left to finish. Its file of records
 has to be the same to the last byte, and nothing else may be left in the folder.
 
-With ``--compare`` it is the command that is killed, a short ``evodrop compare`` of six runs, two at a time: every other
-time with its workers, else alone, so that they have to notice; then the same command is given again. The moment is
-anywhere from the beginning of the first run to the end of the command, since nothing can be lost before.
+With ``--compare`` it is the command that is killed, a short ``evodrop compare`` of six runs, two at a time: in turn
+with its workers; alone, so that they have to notice; and one worker alone, which the command has to survive. Then the
+same command is given again. The moment is anywhere from the beginning of the first run to the end of the command, since
+nothing can be lost before.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from evodrop.experiments.training import train
 
 PAUSES = (0.0, 0.02)  # seconds from one checkpoint to the next
 MOST_KILLS = 3
+WAYS = ("with its workers", "alone", "in one worker")  # in which a comparison is killed
 CONTEXT = multiprocessing.get_context("forkserver")  # its children begin with these imported, and nothing else
 IMPORTED = ["evodrop.experiments.training", "sklearn.datasets", "torch._dynamo"]  # the last by torch's first SGD step
 
@@ -150,28 +152,40 @@ def finish_comparison(out: Path) -> float:
     return time.perf_counter() - begun
 
 
-def kill_comparison(out: Path, seconds: float, with_workers: bool) -> bool:
-    """Let a comparison live for so long; False if it came to its end before."""
+def kill_comparison(out: Path, seconds: float, way: str) -> bool:
+    """Let a comparison live for so long; False if it came to its end before, or had no worker to kill."""
     process = compare(out)
     wait_for_runs(process, out)
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
-        (os.killpg if with_workers else os.kill)(process.pid, signal.SIGKILL)
+        if way == "in one worker":
+            return kill_worker(process, out)
+        (os.kill if way == "alone" else os.killpg)(process.pid, signal.SIGKILL)
     return process.wait() == -signal.SIGKILL
+
+
+def kill_worker(process: subprocess.Popen[bytes], out: Path) -> bool:
+    """Kill a worker of a comparison, if there is one at work, and let the comparison come to its end."""
+    holders = [lock.read_text().split() for lock in out.glob("*/lock")]
+    workers = [int(words[0]) for words in holders if words]
+    if workers:
+        os.kill(workers[0], signal.SIGKILL)
+    if (code := process.wait()) != 0:
+        raise SystemExit(f"the comparison in {out} lost a worker and ended with code {code}")
+    return bool(workers)
 
 
 def attempt_comparison(number: int, folder: Path, seconds: float, rng: random.Random) -> bool:
     """Kill a comparison and give its command again; True if its runs have the records of the one left alone."""
-    out, with_workers = folder / str(number), number % 2 == 0
-    while not kill_comparison(out, rng.uniform(0, seconds), with_workers):
+    out, way = folder / str(number), WAYS[number % len(WAYS)]
+    while not kill_comparison(out, rng.uniform(0, seconds), way):
         shutil.rmtree(out)
     begun = [len(read_records(path.parent)[1]) for path in sorted(out.glob("*/records.jsonl"))]
     finish_comparison(out)
     runs = sorted(path.name for path in (folder / "whole").iterdir() if path.is_dir())
     verdicts = {judge(folder / "whole" / name, out / name) for name in runs}
-    whom = "with its workers" if with_workers else "alone"
-    print(f"{number + 1:3} killed {whom}, {len(runs)} runs had {begun} records: {', '.join(verdicts)}", flush=True)
+    print(f"{number + 1:3} killed {way}, {len(runs)} runs had {begun} records: {', '.join(verdicts)}", flush=True)
     return verdicts == {"identical"}
 
 

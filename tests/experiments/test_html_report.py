@@ -10,6 +10,7 @@ import tiny
 from synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
 from evodrop.experiments.curves import read_curves
+from evodrop.experiments.figures import find_panel
 from evodrop.experiments.markup import element
 from evodrop.experiments.outcomes import outcomes_of
 from evodrop.experiments.plotting import COLOURS, SPARE
@@ -51,13 +52,17 @@ class Page(HTMLParser):
             self.words.append(data)
 
 
+def report(folders, out, command="", panel=None):
+    return write_report(outcomes_of(read_curves(folders), panel), out, command)
+
+
 def without_plotly(path):
     """The page less its largest script, which is not ours."""
     return re.sub(r"<script>\s*/\*\*.*?</script>", "", path.read_text(), count=1, flags=re.DOTALL)
 
 
 def test_the_report_is_one_whole_page(runs, tmp_path):
-    path = write_report([runs], tmp_path, command="evodrop reproduce fig2-mnist", panel="fig2-mnist")
+    path = report([runs], tmp_path, command="evodrop reproduce fig2-mnist", panel=find_panel("fig2-mnist"))
     assert path == tmp_path / "report.html"
     text = without_plotly(path)
     page = Page(text)
@@ -84,7 +89,7 @@ def test_the_report_is_one_whole_page(runs, tmp_path):
 
 def test_the_table_has_the_numbers_of_the_summary(runs, tmp_path):
     outcome = outcomes_of(read_curves([runs]))[0]
-    words = " ".join(Page(without_plotly(write_report([runs], tmp_path, command=["evodrop", "compare", "a b"]))).words)
+    words = " ".join(Page(without_plotly(report([runs], tmp_path, command="evodrop compare 'a b'"))).words)
     assert "evodrop compare 'a b'" in words
     for row in outcome.summaries:
         assert f"{100 * row.test_error.mean:.2f}%\N{NO-BREAK SPACE}±" in words
@@ -105,7 +110,7 @@ def test_nothing_from_a_record_is_html(tmp_path):
     fields = json.loads(header)
     fields["run"]["method"] = fields["environment"]["cpu"] = fields["git"]["commit"] = EVIL
     (folder / "records.jsonl").write_text("\n".join([json.dumps(fields), *rest]) + "\n")
-    text = without_plotly(write_report([tmp_path / "runs"], tmp_path, command=EVIL))
+    text = without_plotly(report([tmp_path / "runs"], tmp_path, command=EVIL))
     assert "<script>alert" not in text
     assert "<img" not in text
     assert text.count("</script>") == 2  # the data and the page's own
@@ -113,12 +118,12 @@ def test_nothing_from_a_record_is_html(tmp_path):
 
 
 def test_a_part_with_a_place_in_it_is_not_filled(runs, tmp_path):
-    words = Page(without_plotly(write_report([runs], tmp_path, command="{{data}} {{nothing}}"))).words
+    words = Page(without_plotly(report([runs], tmp_path, command="{{data}} {{nothing}}"))).words
     assert "{{data}} {{nothing}}" in words
 
 
 def test_every_plot_has_its_place_and_every_place_its_plot(runs, tmp_path):
-    text = write_report([runs], tmp_path, command="").read_text()
+    text = report([runs], tmp_path).read_text()
     data = re.search(r'<script type="application/json" id="plots">(.*?)</script>', text, re.DOTALL)[1]
     plots = json.loads(data)
     assert {plot["id"] for plot in plots} == set(re.findall(r'<div id="([^"]*)" class="plot"', text))
@@ -162,14 +167,12 @@ def test_unfinished_runs_are_told_at_the_top(tmp_path):
 def test_a_report_that_fails_leaves_nothing(runs, tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("old")
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*nowhere"):
-        write_report([runs], tmp_path / "nowhere" / "a.html", command="")
-    with pytest.raises(ValueError, match="there is no panel 'fig9'"):
-        write_report([runs], tmp_path, command="", panel="fig9")
+        report([runs], tmp_path / "nowhere" / "a.html")
     with pytest.raises(RecordsError, match="there is no run in"):
-        write_report([tmp_path / "nothing"], tmp_path, command="")
+        report([tmp_path / "nothing"], tmp_path)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        write_report([runs], tmp_path, command="")
+        report([runs], tmp_path)
     assert (tmp_path / "report.html").read_text() == "old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "runs"]
 
@@ -177,7 +180,7 @@ def test_a_report_that_fails_leaves_nothing(runs, tmp_path, monkeypatch):
 def test_runs_without_a_record_make_no_report(tmp_path):
     write_run(tmp_path / "runs", [])
     with pytest.raises(ValueError, match="nothing to report yet"):
-        write_report([tmp_path / "runs"], tmp_path, command="")
+        report([tmp_path / "runs"], tmp_path)
 
 
 def luminance(colour):
@@ -211,5 +214,5 @@ def test_what_the_training_writes_the_report_reads(tmp_path):
     assert all(row.test_error.n == 1 and row.seconds > 0 and not row.unfinished for row in outcome.summaries)
     assert len(list(curve_plots(outcome, "p"))) == 3
     assert len(list(layer_plots(outcome, "p"))) == 2 * 5
-    page = Page(without_plotly(write_report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
+    page = Page(without_plotly(report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
     assert page.open == []

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import joblib
 import pytest
@@ -33,14 +34,15 @@ def test_processes_threads_and_one_after_the_other_make_the_same_records(tmp_pat
     runs = [digits(method=method, seed=seed) for method in ("standard", "evolutional") for seed in (0, 1)]
     endings = run_all(runs, tmp_path / "one", jobs=1)
     assert [(ending.run, ending.status) for ending in endings] == [(run, "finished") for run in runs]
-    with joblib.parallel_config(backend="threading"):
-        run_all(runs, tmp_path / "threads", jobs=2)
+    for backend in ("threading", "multiprocessing"):
+        with joblib.parallel_config(backend=backend):
+            run_all(runs, tmp_path / backend, jobs=2)
     told = []
     run_all(runs, tmp_path / "processes", jobs=2, on_ending=told.append)
     assert {ending.run for ending in told} == set(runs)
     for run in runs:
-        assert records(tmp_path / "one", run) == records(tmp_path / "threads", run)
-        assert records(tmp_path / "one", run) == records(tmp_path / "processes", run)
+        for folder in ("threading", "multiprocessing", "processes"):
+            assert records(tmp_path / "one", run) == records(tmp_path / folder, run)
     assert sorted(os.listdir(tmp_path / "processes")) == sorted(run.id for run in runs)
 
 
@@ -100,6 +102,103 @@ def test_what_a_killed_laboratory_left_to_share_is_cleared_away(tmp_path):
     (tmp_path / ".shared/data.pkl").write_bytes(b"x")
     run_all([digits()], tmp_path, jobs=1)
     assert os.listdir(tmp_path) == [digits().id]
+
+
+MORTAL = """
+import os, signal, sys
+from pathlib import Path
+from evodrop.experiments import laboratory
+from evodrop.experiments.runs import Run
+
+deaths, times = Path("deaths"), int(sys.argv[1])
+fields = {"dataset": "digits", "network": "digits", "seed": 0, "lr": 0.01, "epochs": 2, "eval_every": 5}
+
+def execute(run, *rest):
+    if run.method == "uniform" and len(os.listdir(deaths)) < times:
+        (deaths / str(os.getpid())).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return laboratory._execute(run, *rest)  # in a worker, which has imported the true one
+
+def main():
+    laboratory._execute = execute
+    runs = [Run(method=method, **fields) for method in ("standard", "uniform")]
+    for ending in laboratory.run_all(runs, "out", jobs=2):
+        print(ending.run.method, ending.status, ending.error)
+"""
+
+
+@pytest.mark.parametrize(("times", "told"), [(1, "finished None"), (2, f"failed {laboratory.KILLED}")])
+def test_a_worker_that_is_killed_costs_its_run_a_second_try(tmp_path, times, told):
+    (tmp_path / "mortal.py").write_text(MORTAL)
+    (tmp_path / "deaths").mkdir()
+    command = [sys.executable, "-c", "import mortal; mortal.main()", str(times)]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode == 0, answer.stderr
+    assert f"uniform {told}" in answer.stdout.splitlines()
+    assert len(os.listdir(tmp_path / "deaths")) == times
+    if times == 1:
+        assert "standard finished None" in answer.stdout.splitlines()
+        run = digits(method="uniform")
+        run_all([run], tmp_path / "alone", jobs=1)
+        assert records(tmp_path / "out", run) == records(tmp_path / "alone", run)
+    assert ".shared" not in os.listdir(tmp_path / "out")
+
+
+IN_A_THREAD = """
+import os, signal, threading
+from evodrop.experiments.workers import end_with
+errors = []
+threading.excepthook = lambda found: errors.append(found.exc_value)
+thread = threading.Thread(target=end_with, args=(os.getppid(),))
+thread.start()
+thread.join()
+print(errors, signal.getsignal(signal.SIGINT) is signal.default_int_handler, threading.active_count())
+"""
+
+
+def test_a_worker_may_be_a_thread_of_its_process():
+    """Of which only the main one may say what a signal does."""
+    answer = subprocess.run([sys.executable, "-c", IN_A_THREAD], capture_output=True, text=True, check=True)
+    assert answer.stdout == "[] True 2\n"  # the second one watches
+
+
+def test_a_run_killed_before_all_was_put_away_is_put_away(tmp_path):
+    (first,) = run_all([digits()], tmp_path, jobs=1)
+    for name in ("checkpoint.bin", "lock"):
+        (tmp_path / digits().id / name).write_bytes(b"left")
+        (again,) = run_all([digits()], tmp_path, jobs=1)
+        assert again.record == first.record
+        assert sorted(os.listdir(tmp_path / digits().id)) == ["records.jsonl", "timings.jsonl"]
+
+
+def test_finished_linear_runs_on_named_data_need_no_data(tmp_path, monkeypatch):
+    sparse_text.write_packed(tmp_path / "20news")
+    run = sparse_text.run(dataset="20news")
+    (first,) = run_all([run], tmp_path / "out", tmp_path, jobs=1)
+    monkeypatch.setattr(laboratory, "load_once", None)
+    assert run_all([run], tmp_path / "out", tmp_path, jobs=1)[0].record == first.record
+
+
+def test_a_warning_is_one_remark_however_often_it_comes(tmp_path, monkeypatch):
+    whole = laboratory.records_of
+
+    def records_of(*given):
+        for _ in range(3):
+            warnings.warn("hot", RuntimeWarning, 1)
+        return whole(*given)
+
+    monkeypatch.setattr(laboratory, "records_of", records_of)
+    assert run_all([digits()], tmp_path, jobs=1)[0].remarks == ("hot",)
+
+
+def test_a_network_is_built_once_however_long_its_folder_is_waited_for(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(laboratory, "records_of", lambda *given: calls.append(given))
+    monkeypatch.setattr(laboratory, "PATIENCE", 0.5)
+    (tmp_path / digits().id).mkdir()
+    with FolderLock(tmp_path / digits().id):
+        assert run_all([digits()], tmp_path, jobs=1)[0].status == "failed"
+    assert calls == []
 
 
 def test_at_least_one_job(tmp_path):

@@ -84,6 +84,19 @@ def test_endings_are_told_in_a_line_and_in_the_table(tmp_path):
     assert "2 of 3 runs done, 1 failed" in text
 
 
+def test_a_run_that_ends_while_its_records_are_read_stays_ended(tmp_path, monkeypatch):
+    """The table is made in another thread than the one that hears of endings."""
+    progress = Progress(RUNS[:1], tmp_path, "one run")
+    last = {"epoch": 4.0, "status": "finished", "clean_error": 0.0, "test_error": 0.125}
+
+    def read_meanwhile(_):
+        progress.note(Ending(RUNS[0], "finished", last))
+        return {"epoch": 3.0, "status": "running", "clean_error": 0.5, "test_error": 0.5}
+
+    monkeypatch.setattr(live, "last_line", read_meanwhile)
+    assert cells(shown(progress), RUNS[0]) == ["0.00%", "12.50%", "done"]
+
+
 def test_a_small_screen_shows_what_is_under_way(tmp_path):
     progress = Progress(RUNS, tmp_path, "three runs")
     write(tmp_path, RUNS[2], epoch=1.0)

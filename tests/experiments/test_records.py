@@ -82,6 +82,34 @@ def test_damage_in_the_middle_is_told(tmp_path):
     assert os.listdir(tmp_path) == ["records.jsonl"]  # the lock is gone
 
 
+def test_every_record_is_on_the_disk_before_the_next(tmp_path, monkeypatch):
+    """So a failure of the power cannot tear two lines."""
+    flushed, whole = [], os.fsync
+
+    def fsync(descriptor):
+        flushed.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+        whole(descriptor)
+
+    with RunFolder(tmp_path, HEADER) as folder:
+        monkeypatch.setattr(os, "fsync", fsync)
+        for line in LINES:
+            folder.append(line)
+            found = (tmp_path / "records.jsonl").stat()
+            assert flushed[-1:] == [(found.st_ino, found.st_size)]
+
+
+@pytest.mark.parametrize("damage", [b"\0\0\n{}\n", b"\0\n\0\n", b"\0\n{"])
+def test_damaged_timings_are_cut_off_and_stop_no_run(tmp_path, damage):
+    with RunFolder(tmp_path, HEADER) as folder:
+        folder.remark({"iteration": 1, "median_seconds": 0.5})
+    with open(tmp_path / "timings.jsonl", "ab") as file:
+        file.write(damage)
+    assert seconds_per_iteration(tmp_path) == 0.5
+    with RunFolder(tmp_path, HEADER) as folder:
+        folder.remark({"iteration": 2, "median_seconds": 1.5})
+    assert [line["iteration"] for line in read_timings(tmp_path)] == [1, 2]
+
+
 @pytest.mark.parametrize(("part", "value"), [("run", {"seed": 1}), ("data", "abd")])
 def test_the_folder_of_another_run_is_left_alone(tmp_path, part, value):
     before = filled(tmp_path).read_bytes()

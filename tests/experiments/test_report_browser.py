@@ -6,6 +6,9 @@ import pytest
 from browser import COMMAND, Browser
 from synthetic import write_errors, write_realistic
 
+from evodrop.experiments.curves import read_curves
+from evodrop.experiments.figures import find_panel
+from evodrop.experiments.outcomes import outcomes_of
 from evodrop.experiments.report import write_report
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
@@ -25,7 +28,8 @@ def page(tmp_path_factory):
             layers = ("dropout1", EVIL) if method != "none" else ()
             write_realistic(out / "runs", method, seed, speed, floor=0.2 / speed, layers=layers)
     write_errors(out / "runs", [0.9, 0.8, None], "diverged", method=EVIL)
-    return write_report([out / "runs"], out, command="evodrop compare", panel="fig2-mnist")
+    outcomes = outcomes_of(read_curves([out / "runs"]), find_panel("fig2-mnist"))
+    return write_report(outcomes, out, "evodrop compare")
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from evodrop.experiments.claims import claims_of
 from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets import DataError
 from evodrop.experiments.estimates import Speed, estimate, in_words, runs_in
-from evodrop.experiments.experiment import reopen, reopen_all
 from evodrop.experiments.figures import PANELS, find_panel
 from evodrop.experiments.laboratory import load_once
 from evodrop.experiments.plans import runs_of
+from evodrop.experiments.reopening import reopen, reopen_all
 from evodrop.experiments.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
 from evodrop.experiments.verdicts import read_verdicts
 

@@ -16,7 +16,7 @@ def run(
     tensorboard: Annotated[bool, Option("--tensorboard", help="also write event files, to OUT/tensorboard")] = False,
 ) -> None:
     """Make the report of runs again from their records."""
-    from evodrop.experiments.experiment import reopen_all
+    from evodrop.experiments.reopening import reopen_all
 
     target = out or (folders[0] if len(folders) == 1 else Path())
     findings = reopen_all(folders, target, command_line())

@@ -12,7 +12,7 @@ import evodrop
 
 __all__ = ["describe_environment", "describe_git"]
 
-PACKAGES = ("torch", "numpy", "numba")
+PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 PATIENCE = 10.0  # seconds for an answer of git's
 
 
@@ -34,8 +34,13 @@ def describe_environment(threads: int) -> dict[str, str | int | None]:
     }
 
 
-def describe_git(folder: str | os.PathLike[str] = ".") -> dict[str, str | bool] | None:
-    """The commit of the working directory, and whether tracked files differ from it; None outside a repository."""
+def describe_git(folder: str | os.PathLike[str] | None = None) -> dict[str, str | bool] | None:
+    """The commit of the repository around a folder, and whether tracked files differ from it; None outside of any.
+
+    Args:
+        folder: by default that of this package, wherever the command was given: its code makes the records.
+    """
+    folder = Path(evodrop.__file__).parent if folder is None else folder
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
@@ -44,7 +49,7 @@ def describe_git(folder: str | os.PathLike[str] = ".") -> dict[str, str | bool] 
 
 
 def _git(folder: str | os.PathLike[str], *words: str) -> str | None:
-    command = ["git", "--no-optional-locks", *words]
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false", *words]  # a repository may name a program
     try:
         answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):  # no git, no repository, no answer

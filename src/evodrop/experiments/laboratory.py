@@ -6,23 +6,23 @@ Runs share nothing but their data, so records do not depend on how many are run 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache, lru_cache
+from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evodrop.experiments.datasets import Documents, Images, load
+from evodrop.experiments.datasets import PAIR, Documents, Images, load
 from evodrop.experiments.datasets.splits import held_out
 from evodrop.experiments.locking import FolderLock, LockedError
 from evodrop.experiments.loop import Record
+from evodrop.experiments.records import was_left
 from evodrop.experiments.runs import AnyRun, LinearRun, Run
 from evodrop.experiments.training import finished_records, train
+from evodrop.experiments.workers import PULSE, BrokenProcessPool, end_with, in_parallel, shared_folder
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,9 +31,9 @@ __all__ = ["VALIDATION", "Ending", "check_fit", "load_once", "network_for", "rec
 
 Data = Images | Documents
 VALIDATION = "validation:"  # before the name of a data set: its training data alone, split in two
-SHARED = ".shared"
 PATIENCE = 20.0  # seconds that a worker waits for the lock of one that is about to end
-PULSE = 0.2  # seconds between two looks whether the laboratory is still there
+TRIES = 2  # of what was lost with a worker that the system killed
+KILLED = "its process was killed; is there memory for so many --jobs?"
 ONE_AT_A_TIME = threading.Lock()  # torch has one generator a process: runs in threads take turns
 
 
@@ -64,6 +64,7 @@ def run_all(
     *,
     jobs: int = 2,
     on_ending: Callable[[Ending], None] | None = None,
+    locked: bool = False,
 ) -> list[Ending]:
     """Do all runs, and tell how each ended. One that fails is an ending too, and the others go on.
 
@@ -74,6 +75,7 @@ def run_all(
         jobs: runs at once, each in a process with one thread. A ``joblib.parallel_config`` around the call may choose
             another backend; its workers have to see ``out``.
         on_ending: called with each ending as it comes.
+        locked: whether the caller holds the lock of ``out``, or of a folder around it, to write more there.
 
     Returns:
         The endings in the order of the runs.
@@ -82,7 +84,7 @@ def run_all(
         raise ValueError(f"jobs is {jobs!r}, but there is at least 1 run at a time")
     runs, results = list(dict.fromkeys(runs)), dict[AnyRun, Ending]()
     Path(out).mkdir(parents=True, exist_ok=True)
-    with FolderLock(out), _shared(Path(out)) as shared:
+    with nullcontext() if locked else FolderLock(out), shared_folder(Path(out)) as shared:
         for ending in _endings(runs, Path(out), data, jobs, shared):
             results[ending.run] = ending
             if on_ending is not None:
@@ -167,74 +169,67 @@ def _checked(run: AnyRun, data: Data, kind: type[Any]) -> Any:
     raise ValueError(f"{run.dataset} holds {found}, which the network {run.network!r} cannot learn")
 
 
-@contextmanager
-def _shared(out: Path) -> Iterator[Path]:
-    """A folder for the data that workers share. One that a killed laboratory has left is cleared away."""
-    folder = out / SHARED
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _endings(runs: Sequence[AnyRun], out: Path, data: Any, jobs: int, shared: Path) -> Iterator[Ending]:
-    from joblib import Parallel, delayed
-
     rest = []
     for run in runs:
-        # A pair of svmlight files may have changed since, which only their contents can tell.
-        records = None if isinstance(run, LinearRun) else finished_records(out / run.id, run)
+        records = _records_of_done(run, out / run.id)
         if records is None:
             rest.append(run)
         else:
             yield Ending(run, records[-1]["status"], records[-1])
     for dataset in dict.fromkeys(run.dataset for run in rest):
-        loaded = load_once(dataset, data)
-        tasks = (delayed(_execute)(run, out / run.id, loaded, os.getpid()) for run in rest if run.dataset == dataset)
-        # Workers share the arrays as maps of one file, private where written to: no kernel meets a read-only array.
-        sharing = {"mmap_mode": "c", "temp_folder": shared}
-        yield from Parallel(n_jobs=jobs, return_as="generator_unordered", **sharing)(tasks)
+        own = [run for run in rest if run.dataset == dataset]
+        yield from _side_by_side(own, out, load_once(dataset, data), jobs, shared)
+
+
+def _records_of_done(run: AnyRun, folder: Path) -> list[Record] | None:
+    """The records of a run that needs neither its data nor a worker any more."""
+    if run.dataset.removeprefix(VALIDATION).startswith(PAIR):
+        return None  # its files may have changed since, which only their contents can tell
+    return None if was_left(folder) else finished_records(folder, run)
+
+
+def _side_by_side(runs: Sequence[AnyRun], out: Path, data: Data, jobs: int, shared: Path) -> Iterator[Ending]:
+    """Runs on one data set. If the system kills a worker, those not done go on with new ones, and once more only."""
+    from joblib import delayed
+
+    rest = list(runs)
+    for _ in range(TRIES):
+        tasks = [delayed(_execute)(run, out / run.id, data, os.getpid()) for run in rest]
+        try:
+            for ending in in_parallel(tasks, jobs, shared):
+                rest.remove(ending.run)
+                yield ending
+        except BrokenProcessPool:
+            continue
+        return
+    yield from (Ending(run, "failed", error=KILLED) for run in rest)
 
 
 def _execute(run: AnyRun, folder: Path, data: Data, laboratory: int) -> Ending:
     """One run, in a worker or here; whatever goes wrong is told, not raised."""
-    _end_with(laboratory)
     start = time.perf_counter()
     with ONE_AT_A_TIME, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RuntimeWarning)
         try:
-            record = _last_record(run, folder, data)
+            end_with(laboratory)
+            _wait_for(folder)
+            *_, record = records_of(run, data, folder)
             ending = Ending(run, record["status"], record)
         except Exception as error:  # any: the other runs go on
             ending = Ending(run, "failed", error=f"{type(error).__name__}: {error}".splitlines()[0])
-    remarks = tuple(str(warning.message) for warning in caught)
+    remarks = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     return ending._replace(remarks=remarks, seconds=time.perf_counter() - start)
 
 
-def _last_record(run: AnyRun, folder: Path, data: Data) -> Record:
+def _wait_for(folder: Path) -> None:
+    """Until a worker whose laboratory was killed lets go of a run: it will notice in a moment."""
     deadline = time.monotonic() + PATIENCE
-    while True:
+    while folder.is_dir():
         try:
-            *_, record = records_of(run, data, folder)
-        except LockedError:  # by a worker whose laboratory was killed: it will have noticed in a moment
+            with FolderLock(folder):
+                return
+        except LockedError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(PULSE)
-        else:
-            return record
-
-
-@cache
-def _end_with(laboratory: int) -> None:
-    """In a worker process: leave Ctrl-C to the laboratory, and end when it has ended, even by a kill."""
-    if os.getppid() != laboratory:  # we are the laboratory, or a cluster looks after its workers
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        while os.getppid() == laboratory:
-            time.sleep(PULSE)
-        os._exit(1)  # a folder survives it at any moment
-
-    threading.Thread(target=watch, daemon=True).start()
+        time.sleep(PULSE)

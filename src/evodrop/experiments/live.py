@@ -6,6 +6,7 @@ Workers tell nothing: the table reads the ends of their records, which are on th
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.records import RECORDS
 from evodrop.experiments.runs import AnyRun
 
-__all__ = ["Progress", "last_line", "watching"]
+__all__ = ["Progress", "label", "last_line", "watching"]
 
 TAIL = 1 << 16  # bytes: a line of records is shorter
 LOOKS = 2  # a second
@@ -69,11 +70,13 @@ class Progress:
         self.start = {run: self.share(run) for run in self.runs}
         self.moved: dict[AnyRun, tuple[float, float]] = {}  # when a run was first seen to move, and its share then
         self.endings: dict[AnyRun, Ending] = {}
+        self.guard = threading.Lock()  # the table is made in a thread of its own
 
     def note(self, ending: Ending) -> str:
         """Take in an ending; the line that tells it."""
-        self.endings[ending.run] = ending
-        self.lines[ending.run] = dict(ending.record or self.lines[ending.run])
+        with self.guard:
+            self.endings[ending.run] = ending
+            self.lines[ending.run] = dict(ending.record or self.lines[ending.run])
         width = len(str(len(self.runs)))
         told = ending.error or _errors_in_words(self.lines[ending.run])
         head = f"[{len(self.endings):{width}}/{len(self.runs)}] {label(ending.run)}: {ending.status}"
@@ -89,9 +92,14 @@ class Progress:
         """Read the ends of the records of all runs that are not known to have ended."""
         for run in self.runs:
             if run not in self.endings:
-                self.lines[run] = last_line(self.out / run.id) or self.lines[run]
-                if self.share(run) > self.start[run]:
-                    self.moved.setdefault(run, (time.monotonic(), self.share(run)))
+                self._take_in(run, last_line(self.out / run.id))
+
+    def _take_in(self, run: AnyRun, line: dict[str, Any] | None) -> None:
+        with self.guard:
+            if line is not None and run not in self.endings:  # it may have ended while its records were read
+                self.lines[run] = line
+            if self.share(run) > self.start[run]:
+                self.moved.setdefault(run, (time.monotonic(), self.share(run)))
 
     def left(self) -> float | None:
         """Seconds until all is done, if the runs to come are as fast as those so far; None if nobody knows yet."""

@@ -40,7 +40,8 @@ def tune_rates(panel: Panel, experiment: Experiment) -> Panel:
         plan = Plan(dataclasses.replace(short, contenders=own), epochs)
         for trial in plan.tuning:
             trials[trial.contender.label, rate] = trial.run
-    failed = experiment.run(list(trials.values()), "choosing rates", FOLDER)
+    with experiment.held():
+        failed = experiment.run(list(trials.values()), "choosing rates", FOLDER)
     if failed:
         raise ValueError(f"{len(failed)} of the trials that choose the rates failed: {failed[0].error}")
     best = {

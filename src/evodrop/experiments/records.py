@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +23,7 @@ from typing import Any, Self
 from evodrop.durable import flush_to_disk, part_of, write_whole
 from evodrop.experiments.locking import FolderLock
 
-__all__ = ["RecordsError", "RunFolder", "read_records", "read_timings", "seconds_per_iteration"]
+__all__ = ["RecordsError", "RunFolder", "read_records", "read_timings", "seconds_per_iteration", "was_left"]
 
 RECORDS, TIMINGS, CHECKPOINT = "records.jsonl", "timings.jsonl", "checkpoint.bin"
 IDENTITY = ("run", "data")  # parts of a header that have to agree for two sessions to be of the same run
@@ -46,15 +46,20 @@ def read_records(folder: str | os.PathLike[str]) -> tuple[Line, list[Line]]:
 
 
 def read_timings(folder: str | os.PathLike[str]) -> list[Line]:
-    """The lines of ``timings.jsonl``, without a torn last one; none if there is no such file."""
+    """The lines of ``timings.jsonl`` before the first that is damaged; none if there is no such file."""
     path = Path(folder) / TIMINGS
-    return _whole_lines(path)[0] if path.is_file() else []
+    return _sound_lines(path)[0] if path.is_file() else []
 
 
 def seconds_per_iteration(folder: str | os.PathLike[str]) -> float | None:
     """The median over the stretches between records of their median seconds; None before the first one."""
     stretches = [line["median_seconds"] for line in read_timings(folder) if line.get("median_seconds") is not None]
     return float(statistics.median(stretches)) if stretches else None
+
+
+def was_left(folder: str | os.PathLike[str]) -> bool:
+    """Whether somebody is at work on a run, or was killed before all was put away, even if its records are whole."""
+    return (Path(folder) / CHECKPOINT).exists() or FolderLock(folder).path.exists()
 
 
 class RunFolder:
@@ -88,8 +93,8 @@ class RunFolder:
 
     def _open(self) -> None:
         path = self.path / RECORDS
-        lines = _repaired_lines(path)
-        _repaired_lines(self.path / TIMINGS)
+        lines = _repaired(path, _whole_lines)
+        _repaired(self.path / TIMINGS, _sound_lines)
         if lines:
             self.header, self.records = _checked_header(path, lines[0], self.asked), lines[1:]
         else:
@@ -102,8 +107,8 @@ class RunFolder:
         self.header, self.records = self.asked, []
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a record."""
-        _append(self.path / RECORDS, record)
+        """Add a record. It is on the disk before the next one: if the power fails, only the last line is torn."""
+        _append(self.path / RECORDS, record, flush=True)
         self.records.append(dict(record))
 
     def remark(self, line: Mapping[str, Any]) -> None:
@@ -111,10 +116,8 @@ class RunFolder:
         _append(self.path / TIMINGS, line)
 
     def mark(self) -> Line:
-        """Where the records stand, safely on the disk, for a checkpoint to remember."""
-        with open(self.path / RECORDS, "rb") as file:
-            flush_to_disk(file.fileno())
-            contents = file.read()
+        """Where the records stand, for a checkpoint to remember."""
+        contents = (self.path / RECORDS).read_bytes()
         return {"bytes": len(contents), "digest": hashlib.sha256(contents).hexdigest()}
 
     def go_back(self, mark: Mapping[str, Any]) -> None:
@@ -126,8 +129,7 @@ class RunFolder:
         self.records = self.records[: kept.count(b"\n") - 1]
 
     def finish(self) -> None:
-        """The last record is written: put it safely on the disk, then drop the checkpoint."""
-        self.mark()
+        """The last record is on the disk: drop the checkpoint."""
         for path in (self.checkpoint, part_of(self.checkpoint), part_of(self.path / RECORDS)):
             path.unlink(missing_ok=True)
 
@@ -144,28 +146,33 @@ def _checked_header(path: Path, found: Line, asked: Line) -> Line:
     return found
 
 
-def _repaired_lines(path: Path) -> list[Line]:
-    """The lines of a file that is about to be added to; a torn last one is cut off."""
+def _repaired(path: Path, read: Callable[[Path], tuple[list[Line], int]]) -> list[Line]:
+    """The lines of a file that is about to be added to; what follows them is cut off."""
     if not path.is_file():
         return []
-    lines, length = _whole_lines(path)
+    lines, length = read(path)
     if length < path.stat().st_size:
         os.truncate(path, length)
     return lines
 
 
 def _whole_lines(path: Path) -> tuple[list[Line], int]:
-    """The whole lines of a file and their length in bytes. Only the last line can be torn, since lines are added."""
-    contents = path.read_bytes()
-    *pieces, rest = contents.split(b"\n")
-    lines = [_parsed(piece) for piece in pieces]
-    if lines and lines[-1] is None and not rest:  # the end of a line may be on the disk before its beginning
-        rest = pieces[-1] + b"\n"
-        lines.pop()
-    if None in lines:
-        number = lines.index(None) + 1
-        raise RecordsError(f"line {number} of {path} is not a JSON object; restore the file, or move it away")
-    return [line for line in lines if line is not None], len(contents) - len(rest)
+    """The lines of a file of records and their length in bytes. Only the last line can be torn; else it is an error."""
+    lines, length = _sound_lines(path)
+    if b"\n" in path.read_bytes()[length:-1]:  # the end of the last line may be on the disk before its beginning
+        raise RecordsError(f"line {len(lines) + 1} of {path} is not a JSON object; restore the file, or move it away")
+    return lines, length
+
+
+def _sound_lines(path: Path) -> tuple[list[Line], int]:
+    """The lines of a file before the first that is torn or damaged, and their length in bytes."""
+    lines, length = list[Line](), 0
+    for piece in path.read_bytes().split(b"\n")[:-1]:
+        if (line := _parsed(piece)) is None:
+            break
+        lines.append(line)
+        length += len(piece) + 1
+    return lines, length
 
 
 def _parsed(piece: bytes) -> Line | None:
@@ -176,10 +183,13 @@ def _parsed(piece: bytes) -> Line | None:
     return line if isinstance(line, dict) else None
 
 
-def _append(path: Path, line: Mapping[str, Any]) -> None:
+def _append(path: Path, line: Mapping[str, Any], flush: bool = False) -> None:
     """A whole line or an error: a kill or a full disk can tear the last line only, and the next session repairs it."""
     with open(path, "ab") as file:
         file.write(_as_line(line))
+        if flush:
+            file.flush()
+            flush_to_disk(file.fileno())
 
 
 def _as_line(line: Mapping[str, Any]) -> bytes:

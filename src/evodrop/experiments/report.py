@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from evodrop.durable import write_whole
-from evodrop.experiments.curves import read_curves
-from evodrop.experiments.figures import Panel, find_panel
 from evodrop.experiments.markup import Markup, element, join
-from evodrop.experiments.outcomes import Outcome, outcomes_of
+from evodrop.experiments.outcomes import Outcome
 from evodrop.experiments.report_plots import Plot, curve_plots, layer_plots
 from evodrop.experiments.report_sections import (
     claims_section,
@@ -42,27 +39,18 @@ LAYERS_WORDS = (
 )
 
 
-def write_report(
-    folders: Iterable[str | os.PathLike[str]],
-    out: str | os.PathLike[str],
-    *,
-    command: str | Sequence[str],
-    panel: Panel | str | None = None,
-) -> Path:
-    """Write the report of some runs, and return its path.
+def write_report(outcomes: Sequence[Outcome], out: str | os.PathLike[str], command: str) -> Path:
+    """Write the report of outcomes, and return its path.
 
     Args:
-        folders: of runs, or folders of such folders.
+        outcomes: from :func:`evodrop.experiments.outcomes.outcomes_of`.
         out: the file to write, or a folder, where it is named ``report.html``.
         command: that made the runs, for the page to say.
-        panel: of the paper that the runs belong to, or its id: its claims are judged, and what was shortened is told.
     """
-    found = find_panel(panel) if isinstance(panel, str) else panel
     path = Path(out) / NAME if Path(out).is_dir() else Path(out)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
-    outcomes = outcomes_of(read_curves(folders), found)
-    write_whole(path, make_page(outcomes, command if isinstance(command, str) else shlex.join(command)).encode())
+    write_whole(path, make_page(outcomes, command).encode())
     return path
 
 

@@ -1,0 +1,70 @@
+"""Tasks side by side, in workers of whatever backend joblib is set to; processes among them end with the laboratory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PULSE", "BrokenProcessPool", "end_with", "in_parallel", "shared_folder"]
+
+PULSE = 0.2  # seconds between two looks whether the laboratory is still there
+SHARED = ".shared"
+
+
+def in_parallel(tasks: Iterable[Any], jobs: int, shared: Path) -> Iterator[Any]:
+    """The results of ``joblib.delayed`` calls, in the order in which they come, or at the end by a backend that waits.
+
+    A worker that the system kills is a :class:`BrokenProcessPool`; results that had come before were given.
+
+    Args:
+        tasks: the calls.
+        jobs: how many at once.
+        shared: a folder for arrays, which workers share as maps of one file, private where written to: no kernel meets
+            a read-only array.
+    """
+    from joblib import Parallel
+    from joblib.parallel import get_active_backend
+
+    gives_at_once = getattr(get_active_backend()[0], "supports_return_generator", False)
+    return_as = "generator_unordered" if gives_at_once else "list"
+    yield from Parallel(n_jobs=jobs, return_as=return_as, mmap_mode="c", temp_folder=shared)(tasks)
+
+
+@contextmanager
+def shared_folder(out: Path) -> Iterator[Path]:
+    """A folder for the data that workers share. One that a killed laboratory has left is cleared away."""
+    folder = out / SHARED
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def end_with(laboratory: int) -> None:
+    """In a worker process: leave Ctrl-C to the laboratory, and end when it has ended, even by a kill.
+
+    Args:
+        laboratory: its process id.
+    """
+    if os.getppid() != laboratory:  # we are the laboratory, or a cluster looks after its workers
+        return
+    if threading.current_thread() is threading.main_thread():  # no other may say what a signal does
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == laboratory:
+            time.sleep(PULSE)
+        os._exit(1)  # a folder survives it at any moment
+
+    threading.Thread(target=watch, daemon=True).start()
