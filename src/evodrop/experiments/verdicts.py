@@ -14,9 +14,10 @@ from evodrop.experiments.figures import Panel
 from evodrop.experiments.intervals import Interval
 from evodrop.experiments.summaries import Summary, Target
 
-__all__ = ["VERDICTS", "Judgement", "check", "judge", "judge_panel", "read_verdicts", "write_verdicts"]
+__all__ = ["VERDICTS", "VERDICTS_FILE", "Judgement", "check", "judge", "judge_panel", "read_verdicts", "write_verdicts"]
 
 HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
+VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
 TAIL = 0.025  # what a 95% interval leaves out on either side
 
 
