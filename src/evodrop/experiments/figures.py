@@ -59,7 +59,6 @@ class Panel:
     epochs: int
     quick_epochs: int = 2
     seeds: int = 3
-    rate: float = 0.5
     decay: tuple[float, ...] = (2 / 3, 5 / 6)
     batch_size: int = 128
     momentum: float = 0.9
@@ -69,10 +68,6 @@ class Panel:
     @property
     def is_linear(self) -> bool:
         return self.network == LINEAR
-
-    def contender(self, label: str) -> Contender:
-        """A contender by its label."""
-        return {contender.label: contender for contender in self.contenders}[label]
 
 
 def _linear(dataset: str, name: str, examples: int, place: str) -> Panel:
