@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, TypedDict
@@ -101,26 +101,23 @@ class Training:
         self.open = {name: float(state["open"][name]) for name in OPEN}
         self.stream = self.batches.starting_at(iteration)
 
-    def records(self, on_step: Callable[[int], None] | None = None) -> Iterator[Record]:
+    def records(self) -> Iterator[Record]:
         """All records from here to the end of the run."""
         while self.status not in FINAL:
-            record = self.advance(on_step=on_step)
+            record = self.advance()
             if record is not None:
                 yield record
 
-    def advance(self, deadline: float = math.inf, on_step: Callable[[int], None] | None = None) -> Record | None:
+    def advance(self, deadline: float = math.inf) -> Record | None:
         """Train until the next record, or until the clock passes ``deadline``: then there is none yet.
 
         Args:
             deadline: by ``time.perf_counter``; at least one step is made.
-            on_step: called with the iteration after each step.
         """
         with self._alone():
             self.network.train()
             while self.status == "running":
                 layers = self._step()
-                if on_step is not None:
-                    on_step(self.iteration)
                 if layers is not None:
                     return self._record(layers)
                 if perf_counter() >= deadline:

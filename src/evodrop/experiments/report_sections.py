@@ -142,7 +142,7 @@ def origin_section(outcomes: Sequence[Outcome], command: str) -> Markup:
         "step",
         "seed",
         "epochs",
-        outcomes[0].clock if outcomes else "iterations",
+        outcomes[0].clock,
         "status",
     )
     parts = [element("h3", "Command"), element("pre", element("code", command), tabindex="0")]

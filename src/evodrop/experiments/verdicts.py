@@ -47,8 +47,8 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
     """The verdict on one claim.
 
     It holds, or does not, if the whole 95% interval says so. One seed has no interval, so it decides nothing; nor does
-    a run that is not finished or has diverged. A target that the challenger reaches in no seed is not reached faster, if
-    there are enough seeds: were it reached as often as not, n of n misses would have a chance of 2^-n, and six seeds
+    a run that is not finished or has diverged. A target that the challenger reaches in no seed is not reached faster,
+    if there are enough seeds: were it reached as often as not, n of n misses would have a chance of 2^-n, and six seeds
     bring it below 2.5%. A method that falls faster, but ends slightly above the baseline's best, never reaches it.
     """
     if claim.metric is None or challenger is None or baseline is None:
