@@ -144,8 +144,7 @@ def _contender(method: str, known: dict[str, Method], network: str, match: str, 
     if method not in known:
         kind = "linear models" if network == LINEAR else "networks"
         raise ValueError(f"method is {method!r}, but those of {kind} are {', '.join(known)}")
-    use = known[method]
-    return Contender(method, network, method, match if use.uses_match else "draws", rate if use.uses_rate else 0.5)
+    return Contender(method, *Contender(method, network, method, match, rate).key)
 
 
 def _rate(given: float | str) -> float:
