@@ -24,13 +24,12 @@ from evodrop.experiments.batches import Batches
 from evodrop.experiments.evaluation import Evaluation, evaluate
 from evodrop.experiments.observation import LayerStatistics, watch_dropout
 from evodrop.experiments.pixels import Pixels, as_input
-from evodrop.experiments.runs import Run
+from evodrop.experiments.runs import FINAL, Run
 
-__all__ = ["FINAL", "Record", "Training", "channels_last"]
+__all__ = ["Record", "Training", "channels_last"]
 
 NOISE = 2  # sets the noise's random numbers apart from those of the order
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
-FINAL = ("finished", "diverged")  # the last record of a run has one of these as its status
 OPEN = {"examples": 0.0, "wrong": 0.0, "loss": 0.0}  # sums over the batches since the last record
 
 

@@ -17,8 +17,10 @@ from evodrop.definitions import checked_rate
 from evodrop.experiments.methods import LINEAR, LINEAR_METHODS, METHODS
 from evodrop.matching import MATCHES
 
-__all__ = ["AnyRun", "LinearRun", "Run"]
+__all__ = ["FINAL", "STATUSES", "AnyRun", "LinearRun", "Run"]
 
+STATUSES = ("running", "finished", "diverged")  # of a record
+FINAL = STATUSES[1:]  # the last record of a run has one of these
 LARGEST = 2**63 - 1
 
 

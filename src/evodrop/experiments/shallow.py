@@ -20,8 +20,8 @@ import torch
 
 from evodrop.experiments.datasets import Documents
 from evodrop.experiments.evaluation import Evaluation
-from evodrop.experiments.loop import FINAL, Record
-from evodrop.experiments.runs import LinearRun
+from evodrop.experiments.loop import Record
+from evodrop.experiments.runs import FINAL, LinearRun
 from evodrop.experiments.training import keep_records
 from evodrop.linear.kernels import Settings, add_squares
 from evodrop.linear.losses import LOSSES

@@ -16,10 +16,10 @@ from torch import nn
 from evodrop.experiments.batches import Batches
 from evodrop.experiments.checkpoints import load_checkpoint, save_checkpoint
 from evodrop.experiments.environment import describe_environment, describe_git
-from evodrop.experiments.loop import FINAL, Record, Training
+from evodrop.experiments.loop import Record, Training
 from evodrop.experiments.pixels import Pixels
 from evodrop.experiments.records import RecordsError, RunFolder, read_records, seconds_per_iteration
-from evodrop.experiments.runs import AnyRun, Run
+from evodrop.experiments.runs import FINAL, AnyRun, Run
 
 __all__ = ["Trainable", "finished_records", "keep_records", "train"]
 
