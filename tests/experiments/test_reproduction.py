@@ -18,7 +18,7 @@ from evodrop.experiments.experiment import reopen, reopen_all
 from evodrop.experiments.figures import PANELS, find_panel
 from evodrop.experiments.laboratory import load_once
 from evodrop.experiments.plans import runs_of
-from evodrop.experiments.reproduction import Extent, gone_back_on, kept_verdicts, list_panels, panels_named, reproduce
+from evodrop.experiments.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
 from evodrop.experiments.verdicts import read_verdicts
 
 NEWS = find_panel("fig1-20news")
@@ -87,18 +87,18 @@ def test_a_description_cannot_point_outside_its_folder(done, tmp_path):
 
 def test_claims_that_held_and_hold_no_longer_are_told(done, tmp_path):
     findings, _ = done
-    assert kept_verdicts([NEWS], tmp_path) == {}
+    assert reproduction.kept_verdicts([NEWS], tmp_path) == {}
     (tmp_path / NEWS.id).mkdir()
     verdicts = {item.claim.id: {"verdict": "holds", "measured": ""} for item in findings.outcomes[0].judgements}
     (tmp_path / NEWS.id / "verdicts.json").write_text(json.dumps(verdicts))
     lost = [item for item in findings.outcomes[0].judgements if item.verdict not in ("holds", "not measured")]
-    kept = kept_verdicts([NEWS, find_panel("fig2-svhn")], tmp_path)
+    kept = reproduction.kept_verdicts([NEWS, find_panel("fig2-svhn")], tmp_path)
     assert list(kept) == [NEWS.id]
     assert gone_back_on(findings, kept[NEWS.id]) == lost
     assert gone_back_on(findings, {}) == []
     (tmp_path / NEWS.id / "verdicts.json").write_text("")
     with pytest.raises(ValueError, match="holds no verdicts"):
-        kept_verdicts([NEWS], tmp_path)
+        reproduction.kept_verdicts([NEWS], tmp_path)
 
 
 def test_missing_data_are_told_before_a_folder_is_made(tmp_path):
