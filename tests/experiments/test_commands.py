@@ -107,11 +107,6 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     assert (code, out.splitlines()[-1]) == (0, "report: runs/fig1-20news/report.html")
     assert "claims of the paper" in out
     assert "shorter than the protocol: 1 epochs a run, not 10" in out
-    code, _, err = answer(capsys, *words, "--check")
-    assert code == 1
-    assert err.splitlines()[-1] == (
-        "evodrop: there is no results/fig1-20news/verdicts.json to check against; name the folder of the kept results"
-    )
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):
@@ -120,6 +115,17 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
         code, _, err = answer(capsys, *words, "--check", "--results", "kept")
         assert code == expected
         assert ("no longer holds: On 20 Newsgroups" in err) == bool(expected)
+
+
+def test_the_check_asks_for_kept_verdicts_before_the_first_run(folder, capsys):
+    sparse_text.write_packed(folder / "20news")
+    words = ["--quick", "--epochs", "1", "--jobs", "1", "--data", ".", "--check"]
+    code, out, err = answer(capsys, "reproduce", "fig1-20news", *words)
+    assert (code, out, (folder / "runs").exists()) == (1, "", False)
+    assert err == ("evodrop: there are no verdicts on fig1-20news in results to check against; name --results")
+    code, out, err = answer(capsys, "reproduce", "all", *words)
+    assert (code, out.splitlines()[-1]) == (1, "report: runs/fig1-20news/report.html")  # 1: most data are not there
+    assert err.splitlines()[0] == "evodrop: nothing to check against in results: fig1-20news"
 
 
 def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder, capsys):

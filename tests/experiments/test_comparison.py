@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 
+import numpy as np
 import pytest
 import sparse_text
 
 from evodrop.experiments import comparison, rates
 from evodrop.experiments.comparison import Question, compare, panel_of
 from evodrop.experiments.curves import read_curves
-from evodrop.experiments.datasets import load
+from evodrop.experiments.datasets import Images, load
 from evodrop.experiments.figures import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.methods import METHODS
 from evodrop.experiments.plans import Plan
@@ -42,6 +43,21 @@ def test_text_is_learned_by_linear_methods():
     assert (panel.network, panel.grid, panel.epochs, panel.batch_size) == ("linear", LINEAR_GRID, 10, 1)
     assert labels(panel_of(Question("words"), WORDS)) == list(comparison.TEXT_METHODS)
     assert panel_of(Question("20news"), WORDS).grid == (0.1,)  # known to be good
+
+
+@pytest.mark.parametrize(
+    ("network", "grid"), [("auto", (0.01,)), ("cifar10-bn", (0.001,)), ("cifar10-nobn", (0.001,)), ("svhn", DEEP_GRID)]
+)
+def test_a_step_is_known_to_be_good_for_a_network_not_for_a_data_set(network, grid):
+    pictures, labels = np.zeros((2, 3, 32, 32), np.uint8), np.array([0, 1])
+    data = Images("cifar10", pictures, labels, pictures, labels, 10)
+    assert panel_of(Question("cifar10", network=network), data).grid == grid
+
+
+def test_no_epochs_are_not_the_usual_number(tmp_path):
+    with pytest.raises(ValueError, match="epochs is 0, but it takes an integer of at least 1"):
+        compare(Question(epochs=0), tmp_path / "out", jobs=1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_match_and_a_rate_are_given_to_the_methods_that_have_them():

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.experiments.networks import BN_PANEL, NETWORKS, Layer, build_network, describe, initialize
+from evodrop.experiments.figures import find_panel
+from evodrop.experiments.networks import NETWORKS, Layer, build_network, describe, initialize
 from evodrop.nn import EvolutionalDropout, LocallyConnected2d
 
 CONVOLUTIONS = {  # what SVHN and CIFAR-10 share
@@ -181,25 +182,10 @@ def test_weights_depend_on_neither_format_nor_dtype_nor_the_global_generator():
     assert not torch.equal(initialize(network, seed=0).conv2.weight, reference.conv2.weight)
 
 
-def test_some_layers_may_have_another_deviation():
-    usual, excepted = (
-        initialize(build_network("cifar10-nobn"), 0, exceptions=exceptions) for exceptions in (None, {"conv1": 1e-4})
-    )
-    torch.testing.assert_close(excepted.conv1.weight * 100, usual.conv1.weight)
-    assert torch.equal(excepted.conv2.weight, usual.conv2.weight)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"std": -0.1}, "layer 'conv1' gets a standard deviation of -0.1"),
-        ({"std": math.nan}, "standard deviation of nan"),
-        ({"exceptions": {"conv9": 0.1}}, "layer 'conv9' .* a layer with weights: 'conv1', 'conv2', 'fc1', 'fc2'"),
-    ],
-)
-def test_bad_deviations_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        initialize(build_network("mnist"), seed=0, **arguments)
+@pytest.mark.parametrize("std", [-0.1, math.nan, math.inf])
+def test_bad_deviations_are_named(std):
+    with pytest.raises(ValueError, match=f"std is {std}, but a standard deviation is finite and not negative"):
+        initialize(build_network("mnist"), seed=0, std=std)
 
 
 def test_unknown_networks_are_named():
@@ -207,15 +193,14 @@ def test_unknown_networks_are_named():
         build_network("resnet")
 
 
-def test_the_four_curves_of_the_bn_panel():
-    normalised = {curve: "bn1" in TABLES[network] for curve, (network, _) in BN_PANEL.items()}
-    assert normalised == {
+def test_the_panel_on_batch_normalisation_has_networks_with_and_without_it():
+    contenders = find_panel("fig1-bn").contenders
+    assert {item.label: "bn1" in TABLES[item.network] for item in contenders if not item.added} == {
         "no BN, no dropout": False,
         "BN": True,
-        "BN + standard dropout": True,
-        "evolutional dropout": False,
+        "BN + standard": True,
+        "evolutional": False,
     }
-    assert [method for _, method in BN_PANEL.values()] == ["none", "none", "standard", "evolutional"]
 
 
 def test_averages_are_over_what_is_inside():

@@ -9,7 +9,7 @@ from torch import nn
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
 from evodrop.experiments.methods import METHODS, make_dropout
 from evodrop.experiments.observation import layer_statistics, watch_dropout
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.nn import BernoulliDropout, DataDependentDropout, EvolutionalDropout, MultinomialDropout
 
 NOISY = [method for method in METHODS if method not in ("none", "batchnorm")]
 
@@ -67,14 +67,6 @@ def test_a_rate_of_zero_is_no_noise(layer):
     assert (seen["noise"], seen["kept"]) == (1.0, 36.0)
 
 
-def test_weights_that_a_layer_was_given():
-    keep = torch.linspace(0.1, 1, 40)
-    seen = layer_statistics("", BernoulliDropout(keep=keep), activations())
-    assert seen["kept"] == pytest.approx(float(keep[4:].sum()), rel=1e-5)
-    uneven = layer_statistics("", MultinomialDropout(0.5, probs=keep), activations())
-    assert uneven["noise"] != layer_statistics("", MultinomialDropout(0.5), activations())["noise"]
-
-
 def test_images_have_a_unit_for_every_channel_and_place():
     seen = layer_statistics("", nn.Dropout(0.5), torch.ones(2, 3, 4, 4))
     assert (seen["units"], seen["effective"]) == (48, 48.0)
@@ -88,9 +80,19 @@ def test_a_batch_of_nothing(method, value):
     assert seen["probs"] == [0.0] * 64
 
 
-def test_unknown_noise_is_refused():
-    with pytest.raises(TypeError, match=r"the noise of Dropout2d.* is not known"):
-        layer_statistics("", nn.Dropout2d(0.5), torch.ones(2, 3, 4, 4))
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Dropout2d(0.5),
+        BernoulliDropout(0.5),
+        MultinomialDropout(0.5, probs=torch.ones(48)),
+        DataDependentDropout(0.5, probs=torch.ones(48)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_noise_that_no_method_makes_is_refused(layer):
+    with pytest.raises(TypeError, match=rf"the noise of {type(layer).__name__}.* is not known"):
+        layer_statistics("", layer, torch.ones(2, 3, 4, 4))
 
 
 @pytest.mark.parametrize("method", NOISY)

@@ -87,15 +87,18 @@ def test_a_description_cannot_point_outside_its_folder(done, tmp_path):
 
 def test_claims_that_held_and_hold_no_longer_are_told(done, tmp_path):
     findings, _ = done
-    with pytest.raises(FileNotFoundError, match=r"no .*fig1-20news/verdicts\.json to check against"):
-        gone_back_on(findings, NEWS, tmp_path)
+    assert reproduction.kept_verdicts([NEWS], tmp_path) == {}
     (tmp_path / NEWS.id).mkdir()
     verdicts = {item.claim.id: {"verdict": "holds", "measured": ""} for item in findings.outcomes[0].judgements}
     (tmp_path / NEWS.id / "verdicts.json").write_text(json.dumps(verdicts))
     lost = [item for item in findings.outcomes[0].judgements if item.verdict not in ("holds", "not measured")]
-    assert gone_back_on(findings, NEWS, tmp_path) == lost
-    (tmp_path / NEWS.id / "verdicts.json").write_text("{}")
-    assert gone_back_on(findings, NEWS, tmp_path) == []
+    kept = reproduction.kept_verdicts([NEWS, find_panel("fig2-svhn")], tmp_path)
+    assert list(kept) == [NEWS.id]
+    assert gone_back_on(findings, kept[NEWS.id]) == lost
+    assert gone_back_on(findings, {}) == []
+    (tmp_path / NEWS.id / "verdicts.json").write_text("")
+    with pytest.raises(ValueError, match="holds no verdicts"):
+        reproduction.kept_verdicts([NEWS], tmp_path)
 
 
 def test_missing_data_are_told_before_a_folder_is_made(tmp_path):

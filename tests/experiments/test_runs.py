@@ -57,22 +57,8 @@ def test_the_id_is_readable_and_safe_as_a_folder():
 
 def test_round_trip_through_json():
     run = Run(**FIELDS | {"decay": (3, 7), "match": "distinct"})
-    assert Run.from_json(run.to_json()) == run
-    assert Run.from_dict(json.loads(json.dumps(run.to_dict()))).id == run.id
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "is JSON, but '{' is not"),
-        ("[1]", r"named fields, but this is \[1\]"),
-        ('{"dataset": "mnist", "colour": 3}', r"unknown fields \['colour'\] and lacks \['network', 'method'"),
-        (Run(**FIELDS).to_json().replace("0.005", "NaN"), "lr is nan"),
-    ],
-)
-def test_json_that_is_no_run(text, message):
-    with pytest.raises(ValueError, match=message):
-        Run.from_json(text)
+    assert Run(**json.loads(run.to_json())) == run
+    assert json.loads(run.to_json()) == run.to_dict()  # a header that was read is compared with it
 
 
 @pytest.mark.parametrize(

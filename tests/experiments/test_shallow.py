@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from itertools import islice
 
@@ -136,7 +137,7 @@ def test_a_linear_run_that_makes_no_sense_is_refused(fields, words):
 
 def test_a_linear_run_has_a_name_and_survives_json():
     run = sparse_text.run()
-    assert LinearRun.from_json(run.to_json()) == run
+    assert LinearRun(**json.loads(run.to_json())) == run
     assert run.id.startswith("words-linear-data-dependent-lr0.5-seed0-")
     assert "batch_size" not in run.to_dict()
 

@@ -11,6 +11,7 @@ from typer import Argument, Exit, Option
 from evodrop.cli.options import Data, Jobs, command_line, resumable, show
 
 if TYPE_CHECKING:
+    from evodrop.experiments.figures import Panel
     from evodrop.experiments.reproduction import Extent
 
 
@@ -42,12 +43,13 @@ def run(
         _list(extent, data, jobs)
         return
     panels, absent = panels_named(name, data)
+    kept = _kept(panels, results, name != "all") if check else {}
     broken = bool(absent)
     with resumable():
         for panel in panels:
             findings = reproduce(panel, extent, out / panel.id, data=data, jobs=jobs, command=command_line())
             show(findings)
-            lost = gone_back_on(findings, panel, results) if check else []
+            lost = gone_back_on(findings, kept.get(panel.id, {}))
             for claim, verdict, measured, *_ in lost:
                 print(f"evodrop: no longer holds: {claim.words} Now: {verdict}; {measured}", file=sys.stderr)
             broken = broken or bool(lost or findings.failed)
@@ -56,6 +58,19 @@ def run(
         print(f"evodrop: left out, since their data are not there: {names}; see evodrop data list", file=sys.stderr)
     if broken:
         raise Exit(1)
+
+
+def _kept(panels: list[Panel], results: Path, named: bool) -> dict[str, dict[str, str]]:
+    """What --check goes by, read before the first run. A panel that was named must have some; of all, not each does."""
+    from evodrop.experiments.reproduction import kept_verdicts
+
+    kept = kept_verdicts(panels, results)
+    missing = ", ".join(panel.id for panel in panels if panel.id not in kept)
+    if missing and named:
+        raise FileNotFoundError(f"there are no verdicts on {missing} in {results} to check against; name --results")
+    if missing:
+        print(f"evodrop: nothing to check against in {results}: {missing}", file=sys.stderr)
+    return kept
 
 
 def _numbers(text: str) -> tuple[float, ...]:

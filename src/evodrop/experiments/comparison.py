@@ -75,7 +75,7 @@ def panel_of(question: Question, data: Images | Documents) -> Panel:
     """
     is_text = isinstance(data, Documents)
     network = _network(question, data)
-    step, epochs = _protocol(question, is_text)
+    step, epochs = _protocol(question, network)
     contenders = _contenders(question, network)
     return Panel(
         id=f"compare-{question.dataset}",
@@ -108,15 +108,15 @@ def _network(question: Question, data: Images | Documents) -> str:
     return name
 
 
-def _protocol(question: Question, is_text: bool) -> tuple[float | None, int]:
+def _protocol(question: Question, network: str) -> tuple[float | None, int]:
     """The step size, None for the grid, and the epochs."""
     own = question.dataset == "digits"
-    epochs = question.epochs or (DIGITS["epochs"] if own else TEXT_EPOCHS if is_text else EPOCHS)
+    usual = int(DIGITS["epochs"]) if own else TEXT_EPOCHS if network == LINEAR else EPOCHS
+    epochs = usual if question.epochs is None else question.epochs
     if question.lr is not None:
-        return _step(question.lr), int(epochs)
-    known = [panel.good_step for panel in PANELS.values() if panel.dataset == question.dataset]
-    step = DIGITS["step"] if own else known[-1] if known else None
-    return step, int(epochs)
+        return _step(question.lr), epochs
+    known = {(panel.dataset, item.network): panel.good_step for panel in PANELS.values() for item in panel.contenders}
+    return DIGITS["step"] if own else known.get((question.dataset, network)), epochs
 
 
 def _step(given: float | str) -> float | None:
@@ -144,8 +144,7 @@ def _contender(method: str, known: dict[str, Method], network: str, match: str, 
     if method not in known:
         kind = "linear models" if network == LINEAR else "networks"
         raise ValueError(f"method is {method!r}, but those of {kind} are {', '.join(known)}")
-    use = known[method]
-    return Contender(method, network, method, match if use.uses_match else "draws", rate if use.uses_rate else 0.5)
+    return Contender(method, *Contender(method, network, method, match, rate).key)
 
 
 def _rate(given: float | str) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.experiments.records import RECORDS, RecordsError, read_records, seconds_per_iteration
+from evodrop.experiments.runs import STATUSES
 
 if TYPE_CHECKING:
     from evodrop.experiments.observation import LayerStatistics
@@ -23,7 +24,6 @@ __all__ = ["Curve", "Floats", "read_curve", "read_curves", "run_folders"]
 
 Floats = npt.NDArray[np.float64]
 WORDS = ("dataset", "network", "method", "match")
-STATUSES = ("running", "finished", "diverged")
 LARGEST = 2.0**53  # an iteration beyond it would not be exact
 HUGE = sys.float_info.max
 

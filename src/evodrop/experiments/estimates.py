@@ -8,15 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.experiments.datasets import DATASETS, Documents
-from evodrop.experiments.figures import Panel
+from evodrop.experiments.datasets import Documents
+from evodrop.experiments.figures import Panel, split_sizes
 from evodrop.experiments.plans import Plan
 from evodrop.experiments.runs import AnyRun, LinearRun, Run
 
 __all__ = ["Speed", "estimate", "in_words", "runs_in"]
 
 NON_ZEROS = {"real-sim": 51, "news20": 455, "rcv1": 74, "20news": 134, "reuters52": 61}  # of a row, on average
-TEST_ROWS = {"real-sim": 14_461, "news20": 3_999, "20news": 7_528, "reuters52": 2_568}  # that the registry leaves open
 FEATURES = 50_000  # of the made-up text: more would cost memory, and change little
 ROWS, STEPS = 1000, 3
 
@@ -44,12 +43,8 @@ def _seconds(run: AnyRun, panel: Panel) -> float:
     linear = isinstance(run, LinearRun)
     speed = _linear_speed(run.dataset) if linear else _network_speed(run.network, panel.batch_size)
     iterations = run.epochs * (panel.examples // panel.batch_size)
-    measured = _test_examples(run.dataset) + (panel.examples if linear else run.probe if isinstance(run, Run) else 0)
+    measured = split_sizes(run.dataset)[1] + (panel.examples if linear else run.probe if isinstance(run, Run) else 0)
     return iterations * speed.step + iterations / run.eval_every * measured * speed.example
-
-
-def _test_examples(dataset: str) -> int:
-    return TEST_ROWS.get(dataset) or DATASETS[dataset].test or 0
 
 
 @cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, TypedDict
@@ -24,13 +24,12 @@ from evodrop.experiments.batches import Batches
 from evodrop.experiments.evaluation import Evaluation, evaluate
 from evodrop.experiments.observation import LayerStatistics, watch_dropout
 from evodrop.experiments.pixels import Pixels, as_input
-from evodrop.experiments.runs import Run
+from evodrop.experiments.runs import FINAL, Run
 
-__all__ = ["FINAL", "Record", "Training", "channels_last"]
+__all__ = ["Record", "Training", "channels_last"]
 
 NOISE = 2  # sets the noise's random numbers apart from those of the order
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
-FINAL = ("finished", "diverged")  # the last record of a run has one of these as its status
 OPEN = {"examples": 0.0, "wrong": 0.0, "loss": 0.0}  # sums over the batches since the last record
 
 
@@ -101,26 +100,23 @@ class Training:
         self.open = {name: float(state["open"][name]) for name in OPEN}
         self.stream = self.batches.starting_at(iteration)
 
-    def records(self, on_step: Callable[[int], None] | None = None) -> Iterator[Record]:
+    def records(self) -> Iterator[Record]:
         """All records from here to the end of the run."""
         while self.status not in FINAL:
-            record = self.advance(on_step=on_step)
+            record = self.advance()
             if record is not None:
                 yield record
 
-    def advance(self, deadline: float = math.inf, on_step: Callable[[int], None] | None = None) -> Record | None:
+    def advance(self, deadline: float = math.inf) -> Record | None:
         """Train until the next record, or until the clock passes ``deadline``: then there is none yet.
 
         Args:
             deadline: by ``time.perf_counter``; at least one step is made.
-            on_step: called with the iteration after each step.
         """
         with self._alone():
             self.network.train()
             while self.status == "running":
                 layers = self._step()
-                if on_step is not None:
-                    on_step(self.iteration)
                 if layers is not None:
                     return self._record(layers)
                 if perf_counter() >= deadline:

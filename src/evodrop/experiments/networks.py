@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from torch import nn
 from evodrop.experiments.architectures import MakeDropout, cifar10, cifar10_caffe, cifar100, digits, mnist, svhn
 from evodrop.nn import LocallyConnected2d
 
-__all__ = ["BN_PANEL", "NETWORKS", "Layer", "Network", "build_network", "describe", "initialize"]
+__all__ = ["NETWORKS", "Layer", "Network", "build_network", "describe", "initialize"]
 
 M = TypeVar("M", bound=nn.Module)
 WEIGHTED = (nn.Linear, nn.Conv2d, LocallyConnected2d)
@@ -64,7 +64,7 @@ def build_network(name: str, dropout: MakeDropout | None = None) -> nn.Sequentia
 
 
 @torch.no_grad()
-def initialize(network: M, seed: int, std: float = 0.01, exceptions: Mapping[str, float] | None = None) -> M:
+def initialize(network: M, seed: int, std: float = 0.01) -> M:
     """Draw the weights from N(0, std) and set the biases to 0, in place; return the network.
 
     A layer's weights follow from the seed and from its name alone, on any device and in any memory format. So networks
@@ -75,26 +75,20 @@ def initialize(network: M, seed: int, std: float = 0.01, exceptions: Mapping[str
         network: anything made of linear, convolutional and locally connected layers.
         seed: of the weights.
         std: standard deviation of the weights.
-        exceptions: layers by name that have another one; ``{"conv1": 0.0001}`` is Caffe's choice for the BN panel.
 
     Examples:
         >>> plain, dropping = (initialize(build_network("mnist", make), seed=7) for make in (None, nn.Dropout))
         >>> bool((plain.fc1.weight == dropping.fc1.weight).all())
         True
     """
-    layers = {name: layer for name, layer in network.named_modules() if isinstance(layer, WEIGHTED)}
-    deviations = dict.fromkeys(layers, std) | dict(exceptions or {})
-    for name, deviation in deviations.items():
-        if name not in layers or not 0 <= deviation < math.inf:
-            raise ValueError(
-                f"initialize: layer {name!r} gets a standard deviation of {deviation!r}, but it is finite and not "
-                f"negative, and belongs to a layer with weights: {', '.join(map(repr, layers))}"
-            )
-    for name, layer in layers.items():
-        generator = torch.Generator().manual_seed(_seed_of(seed, name))
-        layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * deviations[name])
-        if layer.bias is not None:
-            layer.bias.zero_()
+    if not 0 <= std < math.inf:
+        raise ValueError(f"std is {std!r}, but a standard deviation is finite and not negative, such as 0.01")
+    for name, layer in network.named_modules():
+        if isinstance(layer, WEIGHTED):
+            generator = torch.Generator().manual_seed(_seed_of(seed, name))
+            layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * std)
+            if layer.bias is not None:
+                layer.bias.zero_()
     return network
 
 
@@ -132,10 +126,4 @@ NETWORKS: dict[str, Network] = {
     "cifar100": Network(cifar100, 3, 32, 100),
     "cifar10-nobn": Network(partial(cifar10_caffe, normalised=False), 3, 32, 10),
     "cifar10-bn": Network(partial(cifar10_caffe, normalised=True), 3, 32, 10),
-}
-BN_PANEL = {  # the four curves of the BN panel: a network, and the method in its place of dropout
-    "no BN, no dropout": ("cifar10-nobn", "none"),
-    "BN": ("cifar10-bn", "none"),
-    "BN + standard dropout": ("cifar10-bn", "standard"),
-    "evolutional dropout": ("cifar10-nobn", "evolutional"),
 }

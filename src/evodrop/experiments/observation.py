@@ -5,22 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import expected_kept, second_moments
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
-from evodrop.nn.law import Chances, Law, find_chances
+from evodrop.definitions import second_moments
+from evodrop.nn import EvolutionalDropout, MultinomialDropout
+from evodrop.nn.law import Law, find_chances
+from evodrop.theory import BernoulliNoise, MultinomialNoise, squared_norm
+from evodrop.theory.noises import Noise
 
 __all__ = ["LayerStatistics", "layer_statistics", "watch_dropout"]
 
 Floats = npt.NDArray[np.float64]
 QUANTILES = 64
 DIGITS = 6
+SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
+LAYERS = "nn.Dropout, EvolutionalDropout, and MultinomialDropout without probs"
 
 
 class LayerStatistics(TypedDict):
@@ -64,51 +68,40 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     """The statistics of a layer whose units are all dimensions of its input but the first."""
     moments = second_moments(input.detach().flatten(1)).numpy()
     moments = np.where(np.isfinite(moments), moments, 0.0)
-    strengths = np.sqrt(moments)
-    total = strengths.sum()
-    law, given = _law_of(layer)
-    found = find_chances(law, strengths, given)
-    live = moments > 0
-    standard = moments.sum() / (1.0 - law.p)
-    return LayerStatistics(
+    strengths, live = np.sqrt(moments), moments > 0
+    total, law = strengths.sum(), _law_of(layer)
+    seen = LayerStatistics(
         name=name,
         units=len(moments),
         dead=int((~live).sum()),
-        effective=_rounded(total**2 / moments.sum()) if total > 0 else 0.0,
-        kept=_rounded(_kept(found, live)),
-        noise=_rounded((moments * _squared_noise(found)).sum() / standard) if standard > 0 else None,
+        effective=0.0,
+        kept=0.0,
+        noise=None,
         probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
     )
+    if live.any():
+        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
+        seen["effective"] = _rounded(total**2 / moments.sum())
+        seen["kept"] = _rounded(noise.survival[live].sum())
+        seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
+    return seen
 
 
-def _law_of(layer: nn.Module) -> tuple[Law, Floats | None]:
-    """The law of a layer's noise, and the weights or keep probabilities that it was given."""
-    options: Any = layer
-    if isinstance(layer, EvolutionalDropout | MultinomialDropout):
-        if layer.p == 0 and layer.match != "draws":  # infinitely many draws keep every unit
-            return Law("keep", 0.0), None
-        source, given = ("probs", layer.probs) if isinstance(layer, MultinomialDropout) else ("batch", None)
-        law = Law(source, layer.p, layer.k, layer.scheme, layer.match, layer.uniform_mix)
-        return law, None if given is None else given.double().numpy()
-    if isinstance(layer, BernoulliDropout) and layer.keep is not None:
-        return Law("keep", layer.p), layer.keep.double().numpy()
-    if isinstance(layer, nn.Dropout | BernoulliDropout):
-        return Law("keep", layer.p), None
-    raise TypeError(f"the noise of {options} is not known; methods are made of nn.Dropout and of evodrop.nn's layers")
+def _law_of(layer: nn.Module) -> Law:
+    """The law of a layer's noise. A layer that was given probabilities is none of a method's."""
+    if isinstance(layer, nn.Dropout):
+        return Law("keep", layer.p)
+    if type(layer) not in SOURCES or getattr(layer, "probs", None) is not None:
+        raise TypeError(f"the noise of {layer} is not known; methods are made of {LAYERS}")
+    law = Law(SOURCES[type(layer)], *(getattr(layer, field) for field in Law._fields[1:]))
+    never = law.p == 0 and law.match != "draws"  # infinitely many draws keep every unit
+    return Law("keep", 0.0) if never else law
 
 
-def _squared_noise(found: Chances) -> Floats:
-    """E[epsilon_i^2]: 1 / pi_i if units are independent, else 1 / (k p_i) + (k - 1) / k, the terms of Proposition 2."""
-    if found.k is None:
-        return np.asarray(found.scale)
-    drawn = found.scale + (found.k - 1) / found.k
-    return np.where(found.passes, 1.0, np.where(found.chances > 0, drawn, 0.0))
-
-
-def _kept(found: Chances, live: npt.NDArray[np.bool_]) -> float:
-    if found.k is None:
-        return float(found.chances[live].sum())
-    return float(expected_kept(found.chances[live], found.k))
+def _noise_of(law: Law, strengths: Floats) -> Noise:
+    """The law's noise for units of such strengths, as the theory has it."""
+    found = find_chances(law, strengths, None)
+    return BernoulliNoise(found.chances) if found.k is None else MultinomialNoise(found.chances, int(found.k))
 
 
 def _rounded(value: float) -> float:

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from evodrop.experiments.contenders import Contender, choose_step, key_of
 from evodrop.experiments.curves import Curve
-from evodrop.experiments.figures import Panel, find_panel
+from evodrop.experiments.figures import Panel
 from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.runs import AnyRun, LinearRun, Run
 
 __all__ = ["Plan", "Trial", "runs_of", "shortened"]
 
-RECORDS = 100  # of a run, at most
+MOST_RECORDS = 100  # of a run
 QUICK_SEEDS = 2  # the least that have an interval
 
 
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a panel, and what of its protocol they cut short.
+    """The runs of a panel, whose fields may be fewer epochs, seeds and step sizes than the paper's protocol has.
 
     Examples:
         >>> from evodrop.experiments.figures import find_panel
@@ -47,8 +47,6 @@ class Plan:
         >>> steps = {contender.label: 0.005 for contender in plan.panel.contenders}
         >>> [trial.fields["seed"] for trial in plan.final(steps)]
         [0, 1, 0, 1, 0, 1]
-        >>> plan.shortened
-        ('2 seeds a contender, not 3',)
     """
 
     panel: Panel
@@ -83,12 +81,6 @@ class Plan:
             for contender in self.panel.contenders
             for seed in range(self.panel.seeds)
         )
-
-    @property
-    def shortened(self) -> tuple[str, ...]:
-        """What is less than the panel's own protocol, in words."""
-        cut = self.panel
-        return shortened(find_panel(cut.id), cut.epochs, cut.seeds, cut.grid, self.tuning_epochs)
 
     def _tunes(self, curve: Curve, contender: Contender) -> bool:
         same = key_of(curve) == contender.key and curve.dataset == self.panel.dataset
@@ -170,7 +162,7 @@ def _counted(name: str, value: int) -> int:
 
 def _spacing(panel: Panel) -> int:
     iterations = panel.epochs * (panel.examples // panel.batch_size)
-    return max(panel.least_spacing, iterations // RECORDS)
+    return max(panel.least_spacing, iterations // MOST_RECORDS)
 
 
 def _decay(panel: Panel) -> tuple[int, ...]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from evodrop.experiments.datasets import status
 from evodrop.experiments.estimates import estimate, runs_in
-from evodrop.experiments.experiment import VERDICTS, Experiment, Findings
+from evodrop.experiments.experiment import Experiment, Findings
 from evodrop.experiments.figures import PANELS, Panel, find_panel
 from evodrop.experiments.laboratory import load_once
 from evodrop.experiments.plans import Plan, runs_of
-from evodrop.experiments.verdicts import Judgement, check, read_verdicts
+from evodrop.experiments.verdicts import VERDICTS_FILE, Judgement, check, read_verdicts
 
-__all__ = ["Entry", "Extent", "gone_back_on", "list_panels", "panels_named", "reproduce"]
+__all__ = ["Entry", "Extent", "gone_back_on", "kept_verdicts", "list_panels", "panels_named", "reproduce"]
 
 
 class Extent(NamedTuple):
@@ -87,9 +87,15 @@ def reproduce(
     return Experiment(out, data, jobs, command, panel.id).carry_out(extent.plan(panel), panel)
 
 
-def gone_back_on(findings: Findings, panel: Panel, results: Path) -> list[Judgement]:
-    """The claims that hold by the results kept in ``results/<panel>``, and not by these findings."""
-    path = results / panel.id / VERDICTS
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path} to check against; name the folder of the kept results")
-    return check([judgement for outcome in findings.outcomes for judgement in outcome.judgements], read_verdicts(path))
+def kept_verdicts(panels: Iterable[Panel], results: Path) -> dict[str, dict[str, str]]:
+    """The verdicts in ``results/<panel>`` of each panel that has some, by the panels' ids.
+
+    Read them before the first run: a file that is damaged should not be found after hours of training.
+    """
+    paths = {panel.id: results / panel.id / VERDICTS_FILE for panel in panels}
+    return {name: read_verdicts(path) for name, path in paths.items() if path.is_file()}
+
+
+def gone_back_on(findings: Findings, kept: Mapping[str, str]) -> list[Judgement]:
+    """The claims that hold by kept verdicts, and not by these findings."""
+    return check([judgement for outcome in findings.outcomes for judgement in outcome.judgements], kept)

@@ -11,14 +11,16 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from evodrop.definitions import checked_rate
 from evodrop.experiments.methods import LINEAR, LINEAR_METHODS, METHODS
 from evodrop.matching import MATCHES
 
-__all__ = ["AnyRun", "LinearRun", "Run"]
+__all__ = ["FINAL", "STATUSES", "AnyRun", "LinearRun", "Run"]
 
+STATUSES = ("running", "finished", "diverged")  # of a record
+FINAL = STATUSES[1:]  # the last record of a run has one of these
 LARGEST = 2**63 - 1
 
 
@@ -68,30 +70,9 @@ class AnyRun:
         """The fields in JSON's own types."""
         return dataclasses.asdict(self)
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        """The run with these fields; unknown or missing ones are an error."""
-        if not isinstance(fields, Mapping):
-            raise ValueError(f"a run is an object with named fields, but this is {fields!r:.80}")
-        known = {field.name: field.default is dataclasses.MISSING for field in dataclasses.fields(cls)}
-        unknown = [name for name in fields if name not in known]
-        missing = [name for name, needed in known.items() if needed and name not in fields]
-        if unknown or missing:
-            raise ValueError(
-                f"a run has unknown fields {unknown} and lacks {missing}; its fields are {', '.join(known)}"
-            )
-        return cls(**fields)
-
     def to_json(self) -> str:
         """The fields as JSON, always in the same form, so that its digest is stable."""
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"a run is JSON, but {text[:80]!r} is not: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +100,6 @@ class Run(AnyRun):
         >>> run = Run(dataset="mnist", network="mnist", method="evolutional", seed=0, lr=0.005, epochs=10)
         >>> run.id
         'mnist-evolutional-lr0.005-seed0-da9d5b7194'
-        >>> Run.from_json(run.to_json()) == run
-        True
     """
 
     batch_size: int = 128

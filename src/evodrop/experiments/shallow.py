@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -20,8 +20,8 @@ import torch
 
 from evodrop.experiments.datasets import Documents
 from evodrop.experiments.evaluation import Evaluation
-from evodrop.experiments.loop import FINAL, Record
-from evodrop.experiments.runs import LinearRun
+from evodrop.experiments.loop import Record
+from evodrop.experiments.runs import FINAL, LinearRun
 from evodrop.experiments.training import keep_records
 from evodrop.linear.kernels import Settings, add_squares
 from evodrop.linear.losses import LOSSES
@@ -32,7 +32,6 @@ from evodrop.linear.problems import check_classes, number_labels, side_weights
 __all__ = ["LinearTraining", "train_linear"]
 
 Floats = npt.NDArray[np.float64]
-OnStep = Callable[[int], None] | None
 
 
 def train_linear(
@@ -94,20 +93,18 @@ class LinearTraining:
             own[...] = kept.numpy()
         self.iteration, self.plan = iteration, []
 
-    def records(self, on_step: OnStep = None) -> Iterator[Record]:
+    def records(self) -> Iterator[Record]:
         """All records from here to the end of the run."""
         while self.status not in FINAL:
-            yield self.advance(on_step=on_step)
+            yield self.advance()
 
-    def advance(self, deadline: float = math.inf, on_step: OnStep = None) -> Record:  # noqa: ARG002
+    def advance(self, deadline: float = math.inf) -> Record:  # noqa: ARG002
         """Train until the next record, which is never far."""
         if self.status in FINAL:
             raise RuntimeError(f"the run has {self.status} at iteration {self.iteration}; there is no further record")
         begun, loss, due = self.iteration, 0.0, self._next_record()
         while self.iteration < due and math.isfinite(loss):
             loss += self._piece(min(due, self.iteration - self.iteration % self.n + self.n))
-        if on_step is not None:
-            on_step(self.iteration)
         return self._record(loss / (self.iteration - begun))
 
     def timing(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from datetime import UTC, datetime
 from time import perf_counter
@@ -16,15 +16,14 @@ from torch import nn
 from evodrop.experiments.batches import Batches
 from evodrop.experiments.checkpoints import load_checkpoint, save_checkpoint
 from evodrop.experiments.environment import describe_environment, describe_git
-from evodrop.experiments.loop import FINAL, Record, Training
+from evodrop.experiments.loop import Record, Training
 from evodrop.experiments.pixels import Pixels
 from evodrop.experiments.records import RecordsError, RunFolder, read_records, seconds_per_iteration
-from evodrop.experiments.runs import AnyRun, Run
+from evodrop.experiments.runs import FINAL, AnyRun, Run
 
 __all__ = ["Trainable", "finished_records", "keep_records", "train"]
 
 CHECKPOINT_SECONDS = 15.0
-OnStep = Callable[[int], None] | None
 
 
 def train(
@@ -35,7 +34,6 @@ def train(
     *,
     batches: Batches | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    on_step: OnStep = None,
 ) -> Iterator[Record]:
     """Train a network and yield all records of the run, the same however often it was interrupted.
 
@@ -49,7 +47,6 @@ def train(
         folder: where records and checkpoints are kept; None keeps nothing.
         batches: a stream of indices; by default that of the run's seed.
         checkpoint_seconds: time from one checkpoint to the next.
-        on_step: called with the iteration after each step, for a progress bar.
 
     Examples:
         >>> import numpy as np
@@ -62,7 +59,7 @@ def train(
         ['finished']
     """
     training = Training(run, network, pixels, batches)
-    yield from keep_records(training, pixels.fingerprint, folder, checkpoint_seconds, on_step)
+    yield from keep_records(training, pixels.fingerprint, folder, checkpoint_seconds)
 
 
 class Trainable(Protocol):
@@ -75,8 +72,8 @@ class Trainable(Protocol):
     def run(self) -> AnyRun: ...
     def state(self) -> dict[str, Any]: ...
     def load_state(self, state: dict[str, Any]) -> None: ...
-    def records(self, on_step: OnStep = None) -> Iterator[Record]: ...
-    def advance(self, deadline: float = math.inf, on_step: OnStep = None) -> Record | None: ...
+    def records(self) -> Iterator[Record]: ...
+    def advance(self, deadline: float = math.inf) -> Record | None: ...
     def timing(self) -> dict[str, Any]: ...
 
 
@@ -85,19 +82,18 @@ def keep_records(
     fingerprint: str,
     folder: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
-    on_step: OnStep = None,
 ) -> Iterator[Record]:
     """Yield all records of a training that stands at its beginning, as :func:`train` does.
 
     Args:
         training: of a network or of a linear model.
         fingerprint: digest of its data; records of other data in the folder are an error.
-        folder, checkpoint_seconds, on_step: as in :func:`train`.
+        folder, checkpoint_seconds: as in :func:`train`.
     """
     if not checkpoint_seconds >= 0:
         raise ValueError(f"checkpoint_seconds is {checkpoint_seconds!r}, but it takes a number of at least 0")
     if folder is None:
-        yield from training.records(on_step)
+        yield from training.records()
         return
     environment = describe_environment(threads=1)
     header = {"run": training.run.to_dict(), "data": fingerprint, "environment": environment, "git": describe_git()}
@@ -107,7 +103,7 @@ def keep_records(
         else:
             _restore(training, kept)
             yield from cast(list[Record], list(kept.records))
-            yield from _go_on(training, kept, checkpoint_seconds, on_step)
+            yield from _go_on(training, kept, checkpoint_seconds)
         kept.finish()
 
 
@@ -152,11 +148,11 @@ def _announce(training: Trainable, kept: RunFolder, trouble: str | None) -> None
     kept.remark(session | {"environment": now, "trouble": trouble})
 
 
-def _go_on(training: Trainable, kept: RunFolder, every: float, on_step: OnStep) -> Iterator[Record]:
+def _go_on(training: Trainable, kept: RunFolder, every: float) -> Iterator[Record]:
     """Train to the end, keeping each record when it is made and the state from time to time."""
     saved = perf_counter()
     while training.status not in FINAL:
-        record = training.advance(saved + every, on_step)
+        record = training.advance(saved + every)
         if record is not None:
             kept.append(record)
             kept.remark(training.timing())

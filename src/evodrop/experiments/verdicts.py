@@ -14,9 +14,11 @@ from evodrop.experiments.figures import Panel
 from evodrop.experiments.intervals import Interval
 from evodrop.experiments.summaries import Summary, Target
 
-__all__ = ["VERDICTS", "Judgement", "check", "judge", "judge_panel", "read_verdicts", "write_verdicts"]
+__all__ = ["VERDICTS", "VERDICTS_FILE", "Judgement", "check", "judge", "judge_panel", "read_verdicts", "write_verdicts"]
 
 HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
+VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
+TAIL = 0.025  # what a 95% interval leaves out on either side
 
 
 class Judgement(NamedTuple):
@@ -45,8 +47,9 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
     """The verdict on one claim.
 
     It holds, or does not, if the whole 95% interval says so. One seed has no interval, so it decides nothing; nor does
-    a run that is not finished or has diverged. A target that the baseline sets in two or more seeds, and that the
-    challenger reaches in none of them, is not reached faster.
+    a run that is not finished or has diverged. A target that the challenger reaches in no seed is not reached faster,
+    if there are enough seeds: were it reached as often as not, n of n misses would have a chance of 2^-n, and six seeds
+    bring it below 2.5%. A method that falls faster, but ends slightly above the baseline's best, never reaches it.
     """
     if claim.metric is None or challenger is None or baseline is None:
         return Judgement(claim, UNMEASURED, "nothing was measured")
@@ -64,7 +67,7 @@ def _missed(claim: Claim, target: Target) -> Judgement | None:
     """The judgement if there are seeds that never came to the target."""
     if target.reached == target.asked:
         return None
-    never = target.reached == 0 and target.asked >= 2
+    never = target.reached == 0 and 2.0**-target.asked <= TAIL
     words = f"the baseline's best error was reached in {target.reached} of {target.asked} seeds"
     return Judgement(claim, FAILS if never else OPEN, words)
 
@@ -81,7 +84,8 @@ def _verdict(claim: Claim, change: Interval) -> str:
 
 def _in_words(metric: Metric, change: Interval) -> str:
     if change.mean is None:
-        return f"{metric.words}: unknown, since {'a run diverged' if change.n else 'no seed was run with both'}"
+        why = "a run diverged, or the baseline's is 0" if change.n else "no seed was run with both"
+        return f"{metric.words}: unknown, since {why}"
     mean = f"{metric.words}: {100 * change.mean:+.1f}{metric.unit}"
     if change.low is None or change.high is None:
         return f"{mean} in one seed, which has no interval"

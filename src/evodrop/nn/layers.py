@@ -28,8 +28,8 @@ class LocallyConnected2d(nn.Module):
     Args:
         in_channels, out_channels: as in ``nn.Conv2d``.
         kernel_size: an integer or (height, width).
-        input_size: (height, width) of the pictures: the number of weights depends on it.
-        stride, padding: as in ``nn.Conv2d``, with padding by zeros.
+        input_size: of the pictures, an integer or (height, width): the number of weights depends on it.
+        stride, padding: an integer or (height, width), as in ``nn.Conv2d``, with padding by zeros.
         bias: whether there are biases, one per channel and position.
         device, dtype: of the parameters.
 
