@@ -20,10 +20,10 @@ from evodrop.experiments.laboratory import Ending, run_all
 from evodrop.experiments.live import watching
 from evodrop.experiments.locking import FolderLock
 from evodrop.experiments.plans import Plan
-from evodrop.experiments.reopening import DESCRIPTION, VERDICTS, Findings, conclude
+from evodrop.experiments.reopening import DESCRIPTION, Findings, conclude
 from evodrop.experiments.runs import AnyRun
 
-__all__ = ["VERDICTS", "Experiment", "Findings"]
+__all__ = ["Experiment", "Findings"]
 
 Folder = str | os.PathLike[str]
 

@@ -15,14 +15,14 @@ from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures import Panel, find_panel
 from evodrop.experiments.outcomes import Outcome, outcomes_of
 from evodrop.experiments.records import RECORDS
-from evodrop.experiments.verdicts import write_verdicts
+from evodrop.experiments.verdicts import VERDICTS_FILE, write_verdicts
 
 if TYPE_CHECKING:
     from evodrop.experiments.laboratory import Ending
 
-__all__ = ["DESCRIPTION", "VERDICTS", "Findings", "conclude", "reopen", "reopen_all"]
+__all__ = ["DESCRIPTION", "Findings", "conclude", "reopen", "reopen_all"]
 
-DESCRIPTION, VERDICTS = "experiment.json", "verdicts.json"
+DESCRIPTION = "experiment.json"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def conclude(folders: Sequence[Path], out: Path, command: str, panel: Panel | No
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
         save(outcome, out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
-        write_verdicts([judgement for outcome in outcomes for judgement in outcome.judgements], out / VERDICTS)
+        write_verdicts([judgement for outcome in outcomes for judgement in outcome.judgements], out / VERDICTS_FILE)
     return outcomes, write_report(outcomes, out, command)
 
 
