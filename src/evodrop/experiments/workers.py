@@ -21,9 +21,10 @@ SHARED = ".shared"
 
 
 def in_parallel(tasks: Iterable[Any], jobs: int, shared: Path) -> Iterator[Any]:
-    """The results of ``joblib.delayed`` calls, in the order in which they come, or at the end by a backend that waits.
+    """The results of ``joblib.delayed`` calls, in the order in which they come.
 
-    A worker that the system kills is a :class:`BrokenProcessPool`; results that had come before were given.
+    A worker that the system kills is a :class:`BrokenProcessPool`; results that had come before were given. The backend
+    "multiprocessing" is refused: it forks, and a fork of a process with threads may wait for ever for one that it lost.
 
     Args:
         tasks: the calls.
@@ -34,9 +35,13 @@ def in_parallel(tasks: Iterable[Any], jobs: int, shared: Path) -> Iterator[Any]:
     from joblib import Parallel
     from joblib.parallel import get_active_backend
 
-    gives_at_once = getattr(get_active_backend()[0], "supports_return_generator", False)
-    return_as = "generator_unordered" if gives_at_once else "list"
-    yield from Parallel(n_jobs=jobs, return_as=return_as, mmap_mode="c", temp_folder=shared)(tasks)
+    backend = get_active_backend()[0]
+    if not getattr(backend, "supports_return_generator", False):
+        raise ValueError(
+            f"joblib's backend is a {type(backend).__name__}, but runs need one that gives results as they come and "
+            "does not fork; use loky (the default), threading or a cluster's"
+        )
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered", mmap_mode="c", temp_folder=shared)(tasks)
 
 
 @contextmanager
