@@ -135,7 +135,7 @@ def test_curves_are_the_bands_and_linear_models_have_no_layers(tmp_path):
     plots = list(curve_plots(outcome, "p"))
     assert [plot["title"] for plot in plots] == ["training error on clean data", "test error"]  # no noisy one
     line = plots[0]["lines"][0]
-    assert (line["x"], line["y"], line["low"]) == ([100.0, 200.0], [0.5, 0.4], [0.5, 0.4])
+    assert (line["x"], line["y"], line["low"]) == ([100.0, 200.0], [0.5, 0.3], [0.5, 0.3])
     assert plots[0]["clock"] == "examples seen"
     assert list(layer_plots(outcome, "p")) == []
     assert "These runs have no dropout layers." in make_page([outcome], "")

@@ -26,13 +26,12 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "training speed": Metric(
-        "iterations to the baseline's best training error",
-        lambda row: row.to_training.change,
-        lambda row: row.to_training,
-    ),
-    "test speed": Metric(
-        "iterations to the baseline's best test error", lambda row: row.to_test.change, lambda row: row.to_test
+    "training speed": Metric("training error averaged over the run", lambda row: row.training_pace),
+    "test speed": Metric("test error averaged over the run", lambda row: row.test_pace),
+    "training iterations": Metric(
+        "iterations to the baseline's mean training error over its last fifth of records",
+        lambda row: row.to_late_training.change,
+        lambda row: row.to_late_training,
     ),
     "test error": Metric("test error at the end", lambda row: row.test_change),
     "test difference": Metric(
@@ -66,7 +65,8 @@ class Claim:
     reading: str = ""
 
 
-FASTER = "'Much faster' has no number in the paper; here any gain counts."
+PACE = "Lowers the error faster: less error on average over the run."
+FASTER = f"{PACE} 'Much faster' has no number in the paper; here any gain counts."
 SHALLOW = (  # of Section 5.1 on each data set: metric, words and our reading
     ("training speed", "lowers the training error much faster", FASTER),
     ("test speed", "lowers the test error much faster", FASTER),
@@ -93,7 +93,7 @@ def _deep() -> Iterator[Claim]:
                 place="Section 5.2",
                 words=f"On {name}, the {kind} error falls faster with evolutional dropout than with standard dropout.",
                 metric=f"{kind} speed",
-                reading="'Generally faster' is asked of each data set alone.",
+                reading=f"{PACE} 'Generally faster' is asked of each data set alone.",
             )
 
 
@@ -123,9 +123,10 @@ CLAIMS = (
         panel="fig2-cifar100",
         place="Section 5.2",
         words="On CIFAR-100, evolutional dropout converges more than 50% faster.",
-        metric="training speed",
+        metric="training iterations",
         below=-1 / 3,
-        reading="A speed of more than 1.5 times the baseline's: less than 2/3 of its iterations.",
+        reading="A speed of more than 1.5 times the baseline's: less than 2/3 of its iterations until the training "
+        "error is the mean of the baseline's last fifth of records.",
     ),
     Claim(
         id="fig1-bn-comparable",

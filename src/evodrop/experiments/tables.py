@@ -44,12 +44,17 @@ def summary_table(outcome: Outcome) -> RenderableType:
 
 def _legend(outcome: Outcome) -> str:
     seeds = max(len(summary.seeds) for summary in outcome.summaries)
-    means = f"Means over {seeds} seeds; ± and brackets are 95% intervals." if seeds > 1 else "One seed: no interval."
+    errors = "Errors: mean of the last records, up to five.\n"
+    means = (
+        f"{errors}Means over {seeds} seeds; ± and brackets are 95% intervals."
+        if seeds > 1
+        else f"{errors}One seed: no interval."
+    )
     if outcome.baseline is None:
         return f"{means} There is no run of standard dropout to compare with.\n"
     return (
         f"{means} Changes are relative to {outcome.baseline}, seed by seed.\nTargets: {outcome.clock} until its best "
-        "smoothed training error on clean data, and its best test error.\n"
+        "training error on clean data, and its best test error.\n"
     )
 
 
