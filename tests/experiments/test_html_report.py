@@ -216,3 +216,11 @@ def test_what_the_training_writes_the_report_reads(tmp_path):
     assert len(list(layer_plots(outcome, "p"))) == 2 * 5
     page = Page(without_plotly(report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
     assert page.open == []
+
+
+def test_a_step_at_the_edge_of_the_grid_is_told_first(tmp_path):
+    for lr, error in ((0.1, 0.2), (0.01, 0.5)):
+        write_errors(tmp_path / "runs", [error], lr=lr)
+    page = Page(report([tmp_path / "runs"], tmp_path).read_text())
+    at = page.words.index("At the edge of the grid: ")
+    assert page.words[at + 1] == "standard: step 0.1 is the largest of 2 tried; a larger one may be faster."

@@ -70,5 +70,12 @@ def test_the_claims_of_a_panel_are_printed_with_their_verdicts(tmp_path):
     assert "shorter than the protocol: 2 seeds a contender, not 3" in text
 
 
+def test_a_step_at_the_edge_of_the_grid_is_printed(tmp_path):
+    for lr, error in ((0.1, 0.2), (0.01, 0.5)):
+        write_errors(tmp_path, [error], lr=lr)
+    text = " ".join(printed(outcomes_of(read_curves([tmp_path]))).split())
+    assert "at the edge of the grid: standard: step 0.1 is the largest of 2 tried; a larger one may be faster" in text
+
+
 def test_short_times_have_a_unit_that_suits_them():
     assert [duration(seconds) for seconds in (2.5, 0.0213, 3e-7)] == ["2.5 s", "21.3 ms", "0.3 µs"]

@@ -18,13 +18,16 @@ SIGNS = dict(zip(VERDICTS, ("✓", "✗", "?", "-"), strict=True))
 
 
 def notice(outcomes: Sequence[Outcome]) -> Markup:
-    """What a reader has to know before anything else: what was cut short, and what is not done yet."""
+    """What a reader has to know before anything else: what was cut short, tuned too narrowly, or is not done yet."""
     words = [part for outcome in outcomes for part in outcome.shortened]
+    edges = [part for outcome in outcomes for part in outcome.edges]
     runs = sum(len(outcome.runs) for outcome in outcomes)
     unfinished = sum(run.status == "running" for outcome in outcomes for run in outcome.runs)
     lines = []
     if words:
         lines.append(element("p", element("strong", "Shorter than the protocol: "), "; ".join(words), "."))
+    if edges:
+        lines.append(element("p", element("strong", "At the edge of the grid: "), "; ".join(edges), "."))
     if unfinished:
         lines.append(element("p", element("strong", "Not finished: "), f"{unfinished} of {runs} runs."))
     return element("aside", *lines, class_="notice", aria_label="limits of this report") if lines else Markup("")

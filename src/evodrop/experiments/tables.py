@@ -18,7 +18,7 @@ NARROWEST = 120  # columns that the summary needs where nobody looks: a file or 
 
 
 def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) -> None:
-    """Print the summary of each outcome, and the verdicts on its claims."""
+    """Print the summary of each outcome, the verdicts on its claims, and what limits them."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
@@ -28,6 +28,8 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
             console.print(verdict_table(outcome.judgements))
         for words in outcome.shortened:
             console.print(f"shorter than the protocol: {words}", markup=False)
+        for words in outcome.edges:
+            console.print(f"at the edge of the grid: {words}", markup=False)
 
 
 def summary_table(outcome: Outcome) -> RenderableType:
