@@ -149,14 +149,14 @@ def shortened(panel: Panel, epochs: int, seeds: int, grid: Iterable[float], tuni
     """In words, what of a panel's protocol runs of so many epochs and seeds, tuned over a grid, leave out or change."""
     words = []
     if epochs < panel.epochs:
-        words.append(f"{epochs} epochs a run, not {panel.epochs}")
+        words.append(f"{epochs} epoch{'s' * (epochs > 1)} a run, not {panel.epochs}")
     if seeds < panel.seeds:
         words.append(f"{seeds} seed{'s' * (seeds > 1)} a contender, not {panel.seeds}")
     if set(grid) != set(panel.grid):
         steps, all_steps = (", ".join(f"{step:g}" for step in sorted(some)) for some in (set(grid), panel.grid))
         words.append(f"step sizes tried: {steps}, not {all_steps}")
     if tuning_epochs < epochs:
-        words.append(f"step sizes chosen by runs of {tuning_epochs} epochs, not {epochs}")
+        words.append(f"step sizes chosen by runs of {tuning_epochs} epoch{'s' * (tuning_epochs > 1)}, not {epochs}")
     return tuple(words)
 
 

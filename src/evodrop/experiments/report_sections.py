@@ -74,10 +74,17 @@ def claims_section(outcomes: Sequence[Outcome]) -> Markup:
         "counts against the claim from six seeds on, if none of them does."
     )
     head = join(
-        element("p", f"The paper makes {len(judgements)} claims here. {digest.capitalize()}."),
+        element("p", f"{_who_claims(judgements)} {digest.capitalize()}."),
         element("p", how, class_="small"),
     )
     return join(head, *map(_claim, judgements))
+
+
+def _who_claims(judgements: Sequence[Judgement]) -> str:
+    n = len(judgements)
+    if all(judgement.claim.in_paper for judgement in judgements):
+        return f"The paper makes {n} claim{'s' * (n > 1)} here."
+    return f"These data are not in the paper: its claims about others are judged on them, {n} in all."
 
 
 def _claim(judgement: Judgement) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -60,9 +60,11 @@ def _legend(outcome: Outcome) -> str:
     )
 
 
-def verdict_table(judgements: Iterable[Judgement]) -> RenderableType:
+def verdict_table(judgements: Sequence[Judgement]) -> Table:
     """Each claim of the paper and what became of it."""
-    table = Table("claim", "verdict", "measured", title="claims of the paper")
+    in_paper = all(judgement.claim.in_paper for judgement in judgements)
+    title = "claims of the paper" if in_paper else "claims of the paper, asked of other data"
+    table = Table("claim", "verdict", "measured", title=title)
     for judgement in judgements:
         table.add_row(Text(judgement.claim.words), Text(judgement.verdict), Text(judgement.measured))
     return table
