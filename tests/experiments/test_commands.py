@@ -81,6 +81,7 @@ def test_ctrl_c_is_one_line(folder, capsys, monkeypatch):
         (["compare", "--dataset", "nonsense"], "there is no data set 'nonsense'; there are digits, mnist"),
         (["compare", "--dataset", "svm:a,b"], "a is not there, or is not a file"),
         (["compare", "--methods", "dropout"], "method is 'dropout', but those of networks are none, standard"),
+        (["compare", "--methods", " , "], "methods names none; name some of none, standard"),
         (["compare", "--rate", "1"], "dropout rate is 1.0, but it takes a number in [0, 1)"),
         (["compare", "--match", "luck"], "match is 'luck', but it is one of 'draws', 'distinct', 'noise'"),
         (["compare", "--dataset", "mnist", "--data", "."], "Get it by: evodrop data get mnist"),
@@ -106,7 +107,7 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     code, out, _ = answer(capsys, *words)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/fig1-20news/report.html")
     assert "claims of the paper" in out
-    assert "shorter than the protocol: 1 epochs a run, not 10" in out
+    assert "shorter than the protocol: 1 epoch a run, not 10" in out
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):
@@ -134,7 +135,7 @@ def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder
     code, out, _ = answer(capsys, *words, "--steps", "1,10", "--tuning-epochs", "1")
     assert code == 0
     assert "step sizes tried: 1, 10, not 0.0001" in out
-    assert "step sizes chosen by runs of 1 epochs, not 2" in " ".join(out.split())
+    assert "step sizes chosen by runs of 1 epoch, not 2" in " ".join(out.split())
     code, _, err = answer(capsys, *words, "--steps", "fast")
     assert (code, err) == (
         1,

@@ -17,6 +17,8 @@ from evodrop.experiments.plotting import COLOURS, SPARE
 from evodrop.experiments.records import RecordsError
 from evodrop.experiments.report import make_page, write_report
 from evodrop.experiments.report_plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots
+from evodrop.experiments.report_sections import claims_section
+from evodrop.experiments.tables import verdict_table
 from evodrop.experiments.training import train
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -135,7 +137,7 @@ def test_curves_are_the_bands_and_linear_models_have_no_layers(tmp_path):
     plots = list(curve_plots(outcome, "p"))
     assert [plot["title"] for plot in plots] == ["training error on clean data", "test error"]  # no noisy one
     line = plots[0]["lines"][0]
-    assert (line["x"], line["y"], line["low"]) == ([100.0, 200.0], [0.5, 0.4], [0.5, 0.4])
+    assert (line["x"], line["y"], line["low"]) == ([100.0, 200.0], [0.5, 0.3], [0.5, 0.3])
     assert plots[0]["clock"] == "examples seen"
     assert list(layer_plots(outcome, "p")) == []
     assert "These runs have no dropout layers." in make_page([outcome], "")
@@ -216,3 +218,29 @@ def test_what_the_training_writes_the_report_reads(tmp_path):
     assert len(list(layer_plots(outcome, "p"))) == 2 * 5
     page = Page(without_plotly(report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
     assert page.open == []
+
+
+def test_a_step_at_the_edge_of_the_grid_is_told_first(tmp_path):
+    for lr, error in ((0.1, 0.2), (0.01, 0.5)):
+        write_errors(tmp_path / "runs", [error], lr=lr)
+    page = Page(report([tmp_path / "runs"], tmp_path).read_text())
+    at = page.words.index("At the edge of the grid: ")
+    assert page.words[at + 1] == "standard: step 0.1 is the largest of 2 tried; a larger one may be faster."
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words", "title"),
+    [
+        ("rcv1", "The paper makes 3 claims here.", "claims of the paper"),
+        (
+            "20news",
+            "These data are not in the paper: its claims about others are judged on them, 3 in all.",
+            "claims of the paper, asked of other data",
+        ),
+    ],
+)
+def test_claims_are_not_put_into_the_papers_mouth(tmp_path, dataset, words, title):
+    run = curve(tmp_path, [0.5], dataset=dataset, network="linear")
+    outcomes = outcomes_of([run], find_panel(f"fig1-{dataset}"))
+    assert f"<p>{words} Not measured: 3.</p>" in claims_section(outcomes)
+    assert verdict_table(outcomes[0].judgements).title == title

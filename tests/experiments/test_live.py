@@ -84,6 +84,18 @@ def test_endings_are_told_in_a_line_and_in_the_table(tmp_path):
     assert "2 of 3 runs done, 1 failed" in text
 
 
+def test_when_all_is_done_no_time_is_left(tmp_path):
+    """Runs that were done before take no time, so that nobody could say how fast they were."""
+    for run in RUNS:
+        write(tmp_path, run, epoch=4.0, status="finished")
+    progress = Progress(RUNS, tmp_path, "three runs")
+    for run in RUNS:
+        assert "? left" in shown(progress)
+        progress.note(Ending(run, "finished", {"epoch": 4.0, "status": "finished"}))
+    assert "3 of 3 runs done" in shown(progress)
+    assert " left" not in shown(progress).replace("time left", "")
+
+
 def test_a_run_that_ends_while_its_records_are_read_stays_ended(tmp_path, monkeypatch):
     """The table is made in another thread than the one that hears of endings."""
     progress = Progress(RUNS[:1], tmp_path, "one run")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from synthetic import curve
 
 from evodrop.experiments.figures import find_panel
@@ -59,3 +60,17 @@ def test_a_whole_panel_is_not_shortened(tmp_path):
         for seed in range(3)
     ]
     assert outcomes_of(curves, MNIST)[0].shortened == ()
+
+
+@pytest.mark.parametrize(
+    ("best", "words"),
+    [
+        (0.1, ("standard: step 0.1 is the largest of 3 tried; a larger one may be faster",)),
+        (0.001, ("standard: step 0.001 is the smallest of 3 tried; a smaller one may be faster",)),
+        (0.01, ()),
+    ],
+)
+def test_a_step_at_the_edge_of_the_grid_is_told(tmp_path, best, words):
+    curves = [curve(tmp_path, [0.2 if lr == best else 0.5], lr=lr) for lr in (0.001, 0.01, 0.1)]
+    curves += [curve(tmp_path, [0.5], method="uniform")]  # one step alone has no edge
+    assert outcomes_of(curves)[0].edges == words

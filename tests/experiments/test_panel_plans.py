@@ -28,6 +28,16 @@ def test_first_every_step_with_one_seed_then_the_chosen_one_with_all():
     assert cut(plan) == ()
 
 
+def test_contenders_take_turns_so_that_they_share_the_machine():
+    plan, labels = runs_of(MNIST, seeds=2), [contender.label for contender in MNIST.contenders]
+    assert [trial.contender.label for trial in plan.tuning] == labels * len(MNIST.grid)
+    assert [trial.fields["lr"] for trial in plan.tuning] == [step for step in MNIST.grid for _ in labels]
+    final = plan.final(dict.fromkeys(labels, 0.005))
+    assert [(trial.fields["seed"], trial.contender.label) for trial in final] == [
+        (seed, label) for seed in range(2) for label in labels
+    ]
+
+
 def test_the_runs_have_the_panels_protocol():
     run = runs_of(MNIST).tuning[0].run
     assert (run.dataset, run.network, run.method, run.match, run.rate) == ("mnist", "mnist", "standard", "draws", 0.5)

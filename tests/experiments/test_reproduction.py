@@ -47,7 +47,7 @@ def test_a_panel_from_end_to_end(done):
     assert all(row.seeds == (0, 1) for row in outcome.summaries)
     assert [judgement.claim for judgement in outcome.judgements] == claims_of(NEWS.id)
     assert outcome.shortened == (
-        "1 epochs a run, not 10",
+        "1 epoch a run, not 10",
         "2 seeds a contender, not 5",
         "step sizes tried: 0.1, not 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1",
     )

@@ -35,10 +35,10 @@ def test_cells_say_what_the_summary_found(outcome):
     none, standard, uniform, evolutional = cells_of(outcome)
     assert (none.test_error, none.test_change, none.runs) == ("-", "-", "1\xa0seed, 1 diverged")
     assert (standard.test_error, standard.test_change) == ("20.00%\xa0±\xa00.00", "baseline")
-    assert (standard.to_training, standard.to_test, standard.seconds) == ("900", "900", "10 ms")
+    assert (standard.to_training, standard.to_test, standard.seconds) == ("500", "500", "10 ms")
     assert uniform.to_test == "reached in 0 of 3 seeds"
     assert evolutional.test_change == "-75.0% (-75.0\xa0to\xa0-75.0)"
-    assert evolutional.to_training.startswith("400, -55.6%")  # (2 * 0.3 + 2 * 0.05) / 4 is the first below 0.2
+    assert evolutional.to_training.startswith("300, -40.0%")
     assert evolutional.seconds == "2 ms"
 
 
@@ -47,7 +47,7 @@ def test_the_summary_is_printed_with_its_legend(outcome):
     assert "dropout on mnist" in text
     for row in cells_of(outcome):
         assert any(line.startswith(f"│ {row.label} ") and row.test_error in line for line in text.splitlines())
-    assert "Means over 3 seeds" in text
+    assert "Errors: mean of the last records, up to five.\nMeans over 3 seeds" in text
     assert "Changes are relative to standard" in text
     assert "claims of the paper" not in text
 
@@ -68,6 +68,13 @@ def test_the_claims_of_a_panel_are_printed_with_their_verdicts(tmp_path):
     for judgement in outcome.judgements:
         assert f"│ {judgement.claim.words} │ {judgement.verdict} │ {judgement.measured} │" in text
     assert "shorter than the protocol: 2 seeds a contender, not 3" in text
+
+
+def test_a_step_at_the_edge_of_the_grid_is_printed(tmp_path):
+    for lr, error in ((0.1, 0.2), (0.01, 0.5)):
+        write_errors(tmp_path, [error], lr=lr)
+    text = " ".join(printed(outcomes_of(read_curves([tmp_path]))).split())
+    assert "at the edge of the grid: standard: step 0.1 is the largest of 2 tried; a larger one may be faster" in text
 
 
 def test_short_times_have_a_unit_that_suits_them():

@@ -25,14 +25,14 @@ class Metric(NamedTuple):
     unit: str = "%"
 
 
+ELSEWHERE = "not in the paper: its Section 5.1 on other data"
 METRICS = {
-    "training speed": Metric(
-        "iterations to the baseline's best training error",
-        lambda row: row.to_training.change,
-        lambda row: row.to_training,
-    ),
-    "test speed": Metric(
-        "iterations to the baseline's best test error", lambda row: row.to_test.change, lambda row: row.to_test
+    "training speed": Metric("training error averaged over the run", lambda row: row.training_pace),
+    "test speed": Metric("test error averaged over the run", lambda row: row.test_pace),
+    "training iterations": Metric(
+        "iterations to the baseline's mean training error over its last fifth of records",
+        lambda row: row.to_late_training.change,
+        lambda row: row.to_late_training,
     ),
     "test error": Metric("test error at the end", lambda row: row.test_change),
     "test difference": Metric(
@@ -65,8 +65,14 @@ class Claim:
     within: float | None = None
     reading: str = ""
 
+    @property
+    def in_paper(self) -> bool:
+        """Whether the paper makes it, and not we on other data."""
+        return self.place != ELSEWHERE
 
-FASTER = "'Much faster' has no number in the paper; here any gain counts."
+
+PACE = "Lowers the error faster: less error on average over the run."
+FASTER = f"{PACE} 'Much faster' has no number in the paper; here any gain counts."
 SHALLOW = (  # of Section 5.1 on each data set: metric, words and our reading
     ("training speed", "lowers the training error much faster", FASTER),
     ("test speed", "lowers the test error much faster", FASTER),
@@ -77,7 +83,7 @@ SHALLOW = (  # of Section 5.1 on each data set: metric, words and our reading
 def _shallow() -> Iterator[Claim]:
     own = {"20news": "20 Newsgroups", "reuters52": "Reuters-52"}
     for dataset, name in {"real-sim": "real-sim", "news20": "news20", "rcv1": "RCV1", **own}.items():
-        place = "not in the paper: its Section 5.1 on other data" if dataset in own else "Section 5.1"
+        place = ELSEWHERE if dataset in own else "Section 5.1"
         for metric, words, reading in SHALLOW:
             panel, said = f"fig1-{dataset}", f"On {name}, data-dependent dropout {words} than standard dropout."
             name_in_files = f"{panel}-{metric.replace(' ', '-')}"
@@ -93,7 +99,7 @@ def _deep() -> Iterator[Claim]:
                 place="Section 5.2",
                 words=f"On {name}, the {kind} error falls faster with evolutional dropout than with standard dropout.",
                 metric=f"{kind} speed",
-                reading="'Generally faster' is asked of each data set alone.",
+                reading=f"{PACE} 'Generally faster' is asked of each data set alone.",
             )
 
 
@@ -123,9 +129,10 @@ CLAIMS = (
         panel="fig2-cifar100",
         place="Section 5.2",
         words="On CIFAR-100, evolutional dropout converges more than 50% faster.",
-        metric="training speed",
+        metric="training iterations",
         below=-1 / 3,
-        reading="A speed of more than 1.5 times the baseline's: less than 2/3 of its iterations.",
+        reading="A speed of more than 1.5 times the baseline's: less than 2/3 of its iterations until the training "
+        "error is the mean of the baseline's last fifth of records.",
     ),
     Claim(
         id="fig1-bn-comparable",

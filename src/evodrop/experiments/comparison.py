@@ -133,6 +133,8 @@ def _step(given: float | str) -> float | None:
 
 def _contenders(question: Question, network: str) -> tuple[Contender, ...]:
     known = methods_of(network)
+    if question.methods == ():
+        raise ValueError(f"methods names none; name some of {', '.join(known)}, or leave it out for the usual ones")
     methods = question.methods or (TEXT_METHODS if network == LINEAR else tuple(METHODS))
     if network == LINEAR:  # the paper's method goes by two names
         methods = tuple("data-dependent" if method == "evolutional" else method for method in methods)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evodrop.experiments.curves import Curve
+from evodrop.experiments.curves import Curve, Floats
 from evodrop.experiments.methods import methods_of
 
 __all__ = ["Contender", "choose_step", "contenders_of", "convergence", "final_curves", "key_of", "tuning_curves"]
@@ -135,7 +135,10 @@ def choose_step(curves: Sequence[Curve]) -> float:
     return min(sound, key=lambda curve: (convergence(curve, reached), -curve.lr)).lr
 
 
-def convergence(curve: Curve, reached: float = math.inf) -> float:
-    """The training error on clean data, averaged over the records up to an iteration: small if it fell fast."""
-    errors = curve.clean[curve.iterations <= reached]
+def convergence(curve: Curve, reached: float = math.inf, kind: str = "clean") -> float:
+    """An error, that on clean training data or "test", averaged over the records up to an iteration.
+
+    It is small if the error fell fast, and infinite if a record could not tell it.
+    """
+    errors: Floats = getattr(curve, kind)[curve.iterations <= reached]
     return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() else math.inf

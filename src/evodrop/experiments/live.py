@@ -140,7 +140,8 @@ class Progress:
     def _caption(self) -> str:
         failed = sum(ending.status == "failed" for ending in list(self.endings.values()))
         words = f"{len(self.endings)} of {len(self.runs)} runs done"
-        return f"{words}{f', {failed} failed' * (failed > 0)}; {_clock(self.left())} left"
+        words += f", {failed} failed" * (failed > 0)
+        return words if len(self.endings) == len(self.runs) else f"{words}; {_clock(self.left())} left"
 
 
 def label(run: AnyRun) -> str:

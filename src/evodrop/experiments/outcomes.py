@@ -30,6 +30,7 @@ class Outcome:
         summaries: a row of the table for each contender.
         judgements: on the claims of the panel.
         shortened: what is less than the panel's protocol, in words.
+        edges: which contenders have a step size at the edge of those tried, in words: a better one may lie beyond.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Outcome:
     summaries: list[Summary]
     judgements: list[Judgement]
     shortened: tuple[str, ...]
+    edges: tuple[str, ...]
 
     @property
     def clock(self) -> str:
@@ -68,6 +70,10 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None) -> Outcom
     contenders = contenders_of(runs, () if panel is None else panel.contenders)
     curves = {contender.label: final_curves(runs, contender) for contender in contenders}
     baseline = _baseline(contenders) if panel is None else panel.baseline
+    tuning = {
+        contender.label: tuning_curves([run for run in runs if key_of(run) == contender.key])
+        for contender in contenders
+    }
     summaries = summarise(curves, baseline)
     return Outcome(
         title=f"dropout on {dataset}" if panel is None else panel.title,
@@ -78,7 +84,8 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None) -> Outcom
         baseline=baseline if baseline in curves else None,
         summaries=summaries,
         judgements=[] if panel is None else judge_panel(panel, summaries),
-        shortened=() if panel is None else _shortened(panel, contenders, runs, curves),
+        shortened=() if panel is None else _shortened(panel, contenders, tuning, curves),
+        edges=tuple(words for row in summaries if (words := _edge(row, tuning[row.label]))),
     )
 
 
@@ -88,18 +95,29 @@ def _baseline(contenders: Sequence[Contender]) -> str | None:
     return labels[0] if len(labels) == 1 else None
 
 
+def _edge(row: Summary, tuning: Sequence[Curve]) -> str:
+    """That a step size was chosen at the edge of several, in words; nothing if it was not."""
+    steps = sorted({curve.lr for curve in tuning})
+    if len(steps) < 2 or row.lr not in (steps[0], steps[-1]):
+        return ""
+    which, beyond = ("smallest", "smaller") if row.lr == steps[0] else ("largest", "larger")
+    return f"{row.label}: step {row.lr:g} is the {which} of {len(steps)} tried; a {beyond} one may be faster"
+
+
 def _shortened(
-    panel: Panel, contenders: Sequence[Contender], runs: Sequence[Curve], curves: dict[str, list[Curve]]
+    panel: Panel,
+    contenders: Sequence[Contender],
+    tuning: dict[str, list[Curve]],
+    curves: dict[str, list[Curve]],
 ) -> tuple[str, ...]:
     """By what the contender with the least of each has; contenders that were not run are named."""
-    tuning = [tuning_curves([run for run in runs if key_of(run) == contender.key]) for contender in contenders]
-    grid = min(({curve.lr for curve in own} for own in tuning), key=len)
+    grid = min(({curve.lr for curve in own} for own in tuning.values()), key=len)
     words = shortened(
         panel,
         epochs=min(curve.epochs for own in curves.values() for curve in own),
         seeds=min(map(len, curves.values())),
         grid=grid,
-        tuning_epochs=min(own[0].epochs for own in tuning),
+        tuning_epochs=min(own[0].epochs for own in tuning.values()),
     )
     missing = [contender.label for contender in panel.contenders if contender not in contenders]
     return (*words, f"not run: {', '.join(missing)}") if missing else words

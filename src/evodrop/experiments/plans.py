@@ -46,7 +46,7 @@ class Plan:
         (12, 'mnist-standard-lr0.001-seed0-')
         >>> steps = {contender.label: 0.005 for contender in plan.panel.contenders}
         >>> [trial.fields["seed"] for trial in plan.final(steps)]
-        [0, 1, 0, 1, 0, 1]
+        [0, 0, 0, 1, 1, 1]
     """
 
     panel: Panel
@@ -54,11 +54,14 @@ class Plan:
 
     @property
     def tuning(self) -> tuple[Trial, ...]:
-        """The first stage: each contender with each step size, first seed."""
+        """The first stage: each contender with each step size, first seed.
+
+        Those of a step follow each other, so that whatever else the machine does falls on all contenders alike.
+        """
         return tuple(
             self._trial(contender, 0, step, self.tuning_epochs)
-            for contender in self.panel.contenders
             for step in self.panel.grid
+            for contender in self.panel.contenders
         )
 
     def choose(self, curves: Sequence[Curve]) -> dict[str, float]:
@@ -75,11 +78,14 @@ class Plan:
         return chosen
 
     def final(self, steps: Mapping[str, float]) -> tuple[Trial, ...]:
-        """The second stage: each contender at its step size, all seeds. Those that tuning has run are done by then."""
+        """The second stage: each contender at its step size, all seeds; those of a seed follow each other.
+
+        Those that tuning has run are done by then.
+        """
         return tuple(
             self._trial(contender, seed, steps[contender.label], self.panel.epochs)
-            for contender in self.panel.contenders
             for seed in range(self.panel.seeds)
+            for contender in self.panel.contenders
         )
 
     def _tunes(self, curve: Curve, contender: Contender) -> bool:
@@ -143,14 +149,14 @@ def shortened(panel: Panel, epochs: int, seeds: int, grid: Iterable[float], tuni
     """In words, what of a panel's protocol runs of so many epochs and seeds, tuned over a grid, leave out or change."""
     words = []
     if epochs < panel.epochs:
-        words.append(f"{epochs} epochs a run, not {panel.epochs}")
+        words.append(f"{epochs} epoch{'s' * (epochs > 1)} a run, not {panel.epochs}")
     if seeds < panel.seeds:
         words.append(f"{seeds} seed{'s' * (seeds > 1)} a contender, not {panel.seeds}")
     if set(grid) != set(panel.grid):
         steps, all_steps = (", ".join(f"{step:g}" for step in sorted(some)) for some in (set(grid), panel.grid))
         words.append(f"step sizes tried: {steps}, not {all_steps}")
     if tuning_epochs < epochs:
-        words.append(f"step sizes chosen by runs of {tuning_epochs} epochs, not {epochs}")
+        words.append(f"step sizes chosen by runs of {tuning_epochs} epoch{'s' * (tuning_epochs > 1)}, not {epochs}")
     return tuple(words)
 
 

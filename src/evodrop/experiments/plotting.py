@@ -55,7 +55,7 @@ def styles_of(contenders: Sequence[Contender]) -> dict[str, Style]:
 
 
 def draw(outcome: Outcome, training: str = "clean") -> Any:
-    """A matplotlib Figure of two panels: training error and test error, smoothed over five records.
+    """A matplotlib Figure of two panels: training error and test error, smoothed over the last records, up to five.
 
     Lines are means over the seeds, bands go from the least to the largest seed.
 

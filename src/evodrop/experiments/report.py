@@ -25,9 +25,9 @@ __all__ = ["make_page", "write_report"]
 
 NAME = "report.html"
 CURVES_WORDS = (
-    "Lines are means over the seeds, smoothed over five records; bands go from the least to the largest seed. The "
-    "training error is shown twice: on clean data, which is what the network can do, and with the noise on, which a "
-    "louder noise raises by itself. Click a name to hide its curve, twice to see it alone."
+    "Lines are means over the seeds, each point that of the last records, up to five; bands go from the least to the "
+    "largest seed. The training error is shown twice: on clean data, which is what the network can do, and with the "
+    "noise on, which a louder noise raises by itself. Click a name to hide its curve, twice to see it alone."
 )
 LOGARITHMIC = element(
     "label", element("input", type="checkbox", id="logarithmic"), " logarithmic axis of errors", class_="small"

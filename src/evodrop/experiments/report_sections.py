@@ -18,13 +18,16 @@ SIGNS = dict(zip(VERDICTS, ("✓", "✗", "?", "-"), strict=True))
 
 
 def notice(outcomes: Sequence[Outcome]) -> Markup:
-    """What a reader has to know before anything else: what was cut short, and what is not done yet."""
+    """What a reader has to know before anything else: what was cut short, tuned too narrowly, or is not done yet."""
     words = [part for outcome in outcomes for part in outcome.shortened]
+    edges = [part for outcome in outcomes for part in outcome.edges]
     runs = sum(len(outcome.runs) for outcome in outcomes)
     unfinished = sum(run.status == "running" for outcome in outcomes for run in outcome.runs)
     lines = []
     if words:
         lines.append(element("p", element("strong", "Shorter than the protocol: "), "; ".join(words), "."))
+    if edges:
+        lines.append(element("p", element("strong", "At the edge of the grid: "), "; ".join(edges), "."))
     if unfinished:
         lines.append(element("p", element("strong", "Not finished: "), f"{unfinished} of {runs} runs."))
     return element("aside", *lines, class_="notice", aria_label="limits of this report") if lines else Markup("")
@@ -66,14 +69,22 @@ def claims_section(outcomes: Sequence[Outcome]) -> Markup:
     how = (
         "A claim holds, or does not, if the whole 95% interval over the seeds says so; else nobody can tell from these "
         "runs. Changes are relative to the baseline with the same seed, and negative where the paper's method is "
-        "better. The target of a speed is the baseline's best error: a method that falls faster, but ends slightly "
-        "above it, never reaches it. That counts against the claim from six seeds on, if none of them does."
+        "better. A method lowers the error faster if it has less error on average over the run. Where a claim counts "
+        "iterations, they are those to the baseline's mean error over its last fifth of records; never to get there "
+        "counts against the claim from six seeds on, if none of them does."
     )
     head = join(
-        element("p", f"The paper makes {len(judgements)} claims here. {digest.capitalize()}."),
+        element("p", f"{_who_claims(judgements)} {digest.capitalize()}."),
         element("p", how, class_="small"),
     )
     return join(head, *map(_claim, judgements))
+
+
+def _who_claims(judgements: Sequence[Judgement]) -> str:
+    n = len(judgements)
+    if all(judgement.claim.in_paper for judgement in judgements):
+        return f"The paper makes {n} claim{'s' * (n > 1)} here."
+    return f"These data are not in the paper: its claims about others are judged on them, {n} in all."
 
 
 def _claim(judgement: Judgement) -> Markup:
@@ -107,7 +118,8 @@ def summary_section(outcome: Outcome) -> Markup:
         "runs",
     )
     rows = table(
-        "Errors at the end, in percent; ± and brackets: 95% intervals over the seeds.",
+        "Errors at the end, in percent: mean of the last records, up to five. "
+        "± and brackets: 95% intervals over the seeds.",
         head,
         cells_of(outcome),
     )

@@ -1,30 +1,35 @@
 """From curves to the numbers of a table: how good a contender is in the end, how soon, and at what price.
 
-Three definitions carry all of them. *Smoothed*: the mean of the last five records, so that no lucky record counts.
-*The target*: the least smoothed error that the baseline reaches with the same seed. *Change*: relative to the baseline,
-seed by seed, since weights and batches of a seed are the same for all.
+Four definitions carry all of them. *Smoothed*: the mean of the last records, a tenth of all and five at most, so that
+no lucky record counts and a short run is not averaged away. *The target*: the least smoothed error that the baseline
+reaches with the same seed. *Pace*: the error averaged over the run, which is small if it falls fast; it is known in
+every run, while a target may never be reached. *Change*: relative to the baseline, seed by seed, since weights and
+batches of a seed are the same for all.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from evodrop.experiments.contenders import convergence
 from evodrop.experiments.curves import Curve, Floats
 from evodrop.experiments.intervals import Interval, interval, relative_change
 
 __all__ = ["Band", "Summary", "Target", "band_of", "final_error", "first_reached", "smooth", "summarise"]
 
-WINDOW = 5
+WIDEST = 5  # records of a window
+SHARE = 10  # a window is at most one part in so many of a run
+LATE = 5  # the late records are the last part of so many
 TRAINING, TEST = "clean", "test"  # the curves that have targets: training error on clean data, test error
 
 
 class Target(NamedTuple):
-    """How soon a contender is as good as the baseline at its best."""
+    """How soon a contender is as good as the baseline."""
 
     iterations: Interval  # until then
     asked: int  # seeds in which the baseline gives a target
@@ -43,8 +48,11 @@ class Summary(NamedTuple):
     best_test_error: Interval  # smoothed, the least on the way: it looks at the test data, so it flatters
     test_change: Interval  # of the test error, relative to the baseline's
     test_difference: Interval  # of the test error, less the baseline's
-    to_training: Target
-    to_test: Target
+    training_pace: Interval  # change of the training error averaged over the run, relative to the baseline's
+    test_pace: Interval  # the same of the test error
+    to_training: Target  # the baseline's best
+    to_test: Target  # the baseline's best
+    to_late_training: Target  # the baseline's mean over its last fifth of records
     seconds: float | None  # per iteration, median over the seeds
     diverged: int  # seeds that did
     unfinished: int  # seeds whose runs have not come to their end
@@ -74,21 +82,30 @@ def _summary(label: str, curves: Sequence[Curve], references: Mapping[int, Curve
         best_test_error=interval(_best(curve, TEST) for curve in curves),
         test_change=relative_change(own, theirs),
         test_difference=interval(None if a is None or b is None else a - b for a, b in zip(own, theirs, strict=True)),
-        to_training=_target(pairs, TRAINING),
-        to_test=_target(pairs, TEST),
+        training_pace=_pace(pairs, TRAINING),
+        test_pace=_pace(pairs, TEST),
+        to_training=_target(pairs, TRAINING, _best),
+        to_test=_target(pairs, TEST, _best),
+        to_late_training=_target(pairs, TRAINING, _late),
         seconds=statistics.median(seconds) if seconds else None,
         diverged=sum(curve.diverged for curve in curves),
         unfinished=sum(curve.status == "running" for curve in curves),
     )
 
 
-def smooth(values: Floats, window: int = WINDOW) -> Floats:
+def smooth(values: Floats, window: int | None = None) -> Floats:
     """The mean of each value and those before it, ``window`` in all; of fewer at the beginning.
+
+    By default the window is a tenth of the values, at least 1 and at most 5: the end of a short run is not mixed with
+    its beginning.
 
     Examples:
         >>> smooth(np.array([4.0, 2.0, 0.0]), window=2)
         array([4., 3., 1.])
+        >>> smooth(np.array([4.0, 2.0, 0.0]))
+        array([4., 2., 0.])
     """
+    window = max(1, min(WIDEST, len(values) // SHARE)) if window is None else window
     sums = np.convolve(values, np.ones(window))[: len(values)]
     return np.asarray(sums / np.minimum(np.arange(1, len(values) + 1), window), np.float64)
 
@@ -100,6 +117,12 @@ def final_error(curve: Curve, kind: str = TEST) -> float | None:
 
 def _best(curve: Curve, kind: str) -> float | None:
     return None if curve.diverged else _known(np.min(smooth(getattr(curve, kind))))
+
+
+def _late(curve: Curve, kind: str) -> float | None:
+    """The mean of the last fifth of the records: softer than the best, which a run may pass by a hair or miss."""
+    errors: Floats = getattr(curve, kind)
+    return None if curve.diverged else _known(float(np.mean(errors[-max(1, len(errors) // LATE) :])))
 
 
 def _known(value: float) -> float | None:
@@ -115,8 +138,21 @@ def first_reached(curve: Curve, target: float, kind: str) -> float | None:
     return float(curve.iterations[np.argmax(reached)]) if reached.any() else None
 
 
-def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Target:
-    targets = [_best(reference, kind) for _, reference in pairs]
+def _pace(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Interval:
+    """The change of the error averaged over the iterations that both runs of a pair have."""
+    ends = [min(curve.iterations[-1] for curve in pair) for pair in pairs]
+    own, theirs = (
+        [
+            None if pair[side].diverged else _known(convergence(pair[side], end, kind))
+            for pair, end in zip(pairs, ends, strict=True)
+        ]
+        for side in (0, 1)
+    )
+    return relative_change(own, theirs)
+
+
+def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str, of: Callable[[Curve, str], float | None]) -> Target:
+    targets = [of(reference, kind) for _, reference in pairs]
     own, theirs = (
         [
             None if target is None else first_reached(pair[side], target, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -18,7 +18,7 @@ NARROWEST = 120  # columns that the summary needs where nobody looks: a file or 
 
 
 def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) -> None:
-    """Print the summary of each outcome, and the verdicts on its claims."""
+    """Print the summary of each outcome, the verdicts on its claims, and what limits them."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
@@ -28,6 +28,8 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
             console.print(verdict_table(outcome.judgements))
         for words in outcome.shortened:
             console.print(f"shorter than the protocol: {words}", markup=False)
+        for words in outcome.edges:
+            console.print(f"at the edge of the grid: {words}", markup=False)
 
 
 def summary_table(outcome: Outcome) -> RenderableType:
@@ -44,18 +46,25 @@ def summary_table(outcome: Outcome) -> RenderableType:
 
 def _legend(outcome: Outcome) -> str:
     seeds = max(len(summary.seeds) for summary in outcome.summaries)
-    means = f"Means over {seeds} seeds; ± and brackets are 95% intervals." if seeds > 1 else "One seed: no interval."
+    errors = "Errors: mean of the last records, up to five.\n"
+    means = (
+        f"{errors}Means over {seeds} seeds; ± and brackets are 95% intervals."
+        if seeds > 1
+        else f"{errors}One seed: no interval."
+    )
     if outcome.baseline is None:
         return f"{means} There is no run of standard dropout to compare with.\n"
     return (
         f"{means} Changes are relative to {outcome.baseline}, seed by seed.\nTargets: {outcome.clock} until its best "
-        "smoothed training error on clean data, and its best test error.\n"
+        "training error on clean data, and its best test error.\n"
     )
 
 
-def verdict_table(judgements: Iterable[Judgement]) -> RenderableType:
+def verdict_table(judgements: Sequence[Judgement]) -> Table:
     """Each claim of the paper and what became of it."""
-    table = Table("claim", "verdict", "measured", title="claims of the paper")
+    in_paper = all(judgement.claim.in_paper for judgement in judgements)
+    title = "claims of the paper" if in_paper else "claims of the paper, asked of other data"
+    table = Table("claim", "verdict", "measured", title=title)
     for judgement in judgements:
         table.add_row(Text(judgement.claim.words), Text(judgement.verdict), Text(judgement.measured))
     return table
