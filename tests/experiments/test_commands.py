@@ -51,8 +51,9 @@ def test_report_makes_the_page_again(folder, capsys):
     assert (code, out.splitlines()[-1]) == (0, "report: here/report.html")
     assert (folder / "here/report.html").read_bytes() == page
     (run, *_) = sorted((folder / "here").glob("digits-*"))
-    code, out, _ = answer(capsys, "report", str(run), "--out", "here")
-    assert (code, out.splitlines()[-1]) == (0, "report: here/report.html")
+    for folder_of_report in ("here", "new/one"):
+        code, out, _ = answer(capsys, "report", str(run), "--out", folder_of_report)
+        assert (code, out.splitlines()[-1]) == (0, f"report: {folder_of_report}/report.html")
 
 
 def test_a_run_that_fails_makes_the_exit_code_1_and_the_rest_is_reported(folder, capsys, monkeypatch):

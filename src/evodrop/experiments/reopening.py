@@ -40,6 +40,7 @@ def conclude(folders: Sequence[Path], out: Path, command: str, panel: Panel | No
     from evodrop.experiments.report import write_report
 
     outcomes = outcomes_of(read_curves(folders), panel)
+    out.mkdir(parents=True, exist_ok=True)
     for at, outcome in enumerate(outcomes):
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
         save(outcome, out / f"{name}.png", out / f"{name}.pdf")
@@ -53,7 +54,7 @@ def reopen_all(folders: Sequence[Path], out: Path, command: str) -> Findings:
 
     Args:
         folders: of experiments or of runs. Where all experiments are of one panel of the paper, it is judged again.
-        out: folder of the report.
+        out: folder of the report; it is made if it is missing.
         command: what the report says that it was made by, if no experiment in the folders knows.
     """
     opened = [reopen(folder) for folder in folders]
