@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
-from evodrop.experiments.curves import read_curve
-from evodrop.experiments.records import RunFolder
-from evodrop.experiments.runs import Run
+from evodrop.experiments.records.curves import read_curve
+from evodrop.experiments.records.folder import RunFolder
+from evodrop.experiments.records.runs import Run
 
 SPACING = 100  # iterations from one record to the next
 

@@ -83,7 +83,7 @@ def _water_filling(rate: float, match: str) -> nn.Module:
 
 
 def _batchnorm(_rate: float, _match: str) -> nn.Module:
-    from evodrop.experiments.batchnorm import LazyBatchNorm
+    from evodrop.experiments.networks.batchnorm import LazyBatchNorm
 
     return LazyBatchNorm()
 
