@@ -19,9 +19,11 @@ def run(
     from evodrop.experiments.report.reopening import reopen_all
 
     target = out or (folders[0] if len(folders) == 1 else Path())
+    if tensorboard:
+        from evodrop.experiments.report.tensorboard import event_writer, write_events
+
+        event_writer()  # if it is missing, that is told before anything is written
     findings = reopen_all(folders, target, command_line())
     if tensorboard:
-        from evodrop.experiments.report.tensorboard import write_events
-
         print(f"event files: {write_events(findings.outcomes, target / 'tensorboard')}")
     show(findings)

@@ -1,4 +1,4 @@
-"""Event files, as far as they are ours: a stand-in for TensorBoard's writer makes a file each time, as it does."""
+"""Event files: by a stand-in for TensorBoard's writer, which makes a file each time as it does, and by itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from synthetic import curve
 
+from evodrop import cli
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.report.tensorboard import write_events
 
@@ -57,3 +58,20 @@ def test_other_files_in_the_folder_stay(tmp_path, written):
     other.write_text("mine")
     write_events(outcomes, folder)
     assert other.read_text() == "mine"
+
+
+def test_without_tensorboard_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    run = curve(tmp_path / "runs", [0.5]).folder
+    with pytest.raises(SystemExit, match="evodrop: event files need TensorBoard; install tensorboard"):
+        cli.main(["report", str(run), "--out", str(tmp_path / "out"), "--tensorboard"])
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+def test_tensorboard_reads_what_was_written(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = curve(tmp_path / "runs", [0.5, 0.25])
+    folder = write_events(outcomes_of([run]), tmp_path / "events")
+    events = accumulator.EventAccumulator(str(folder / run.folder.name)).Reload()
+    assert events.Tags()["scalars"] == ["training error on clean data", "test error"]  # it has no other
+    assert [(event.step, event.value) for event in events.Scalars("test error")] == [(100, 0.5), (200, 0.25)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import sparse_text
@@ -154,27 +152,3 @@ def test_speeds_are_measured():
 
 def test_times_are_told_roughly():
     assert [in_words(seconds) for seconds in (0, 89, 5399, 5400)] == ["1 min", "1 min", "90 min", "1.5 h"]
-
-
-def test_event_files_need_tensorboard(done, tmp_path):
-    code = (
-        "import sys; from pathlib import Path; sys.modules['torch.utils.tensorboard'] = None\n"
-        "from evodrop.experiments.report.tensorboard import write_events\n"
-        "try: write_events([], Path('.'))\n"
-        "except ModuleNotFoundError as error: print(error)"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "event files need TensorBoard; install tensorboard\n"
-
-
-def test_event_files_hold_the_curves(done, tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    from evodrop.experiments.report.tensorboard import write_events
-
-    (outcome,) = done[0].outcomes
-    folder = write_events([outcome], tmp_path / "events")
-    run = outcome.runs[0]
-    events = accumulator.EventAccumulator(str(folder / run.folder.name)).Reload()
-    assert [event.step for event in events.Scalars("test error")] == list(run.iterations)
-    assert [event.value for event in events.Scalars("test error")] == pytest.approx(list(run.test), rel=1e-6)
-    assert events.Tags()["scalars"] == ["training error, clean", "test error"]  # no linear model has noise to turn on
