@@ -128,4 +128,4 @@ def save(outcome: Outcome, *paths: str | os.PathLike[str], training: str = "clea
         buffer = io.BytesIO()
         suffix = path.suffix.lower()
         figure.savefig(buffer, format=suffix[1:], dpi=RESOLUTION, metadata=UNDATED.get(suffix))
-        write_whole(path, buffer.getvalue())
+        write_whole(path, buffer.getvalue(), shared=True)

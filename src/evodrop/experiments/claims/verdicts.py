@@ -112,7 +112,7 @@ def check(judgements: Iterable[Judgement], committed: Mapping[str, str]) -> list
 def write_verdicts(judgements: Iterable[Judgement], path: str | os.PathLike[str]) -> None:
     """Keep verdicts as JSON, for :func:`read_verdicts`."""
     kept = {item.claim.id: {"verdict": item.verdict, "measured": item.measured} for item in judgements}
-    write_whole(Path(path), json.dumps(kept, indent=2).encode() + b"\n")
+    write_whole(Path(path), json.dumps(kept, indent=2).encode() + b"\n", shared=True)
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> dict[str, str]:

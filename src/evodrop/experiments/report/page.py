@@ -50,7 +50,7 @@ def write_report(outcomes: Sequence[Outcome], out: str | os.PathLike[str], comma
     path = Path(out) / NAME if Path(out).is_dir() else Path(out)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
-    write_whole(path, make_page(outcomes, command).encode())
+    write_whole(path, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
     return path
 
 
