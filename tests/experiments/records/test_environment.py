@@ -8,8 +8,8 @@ from evodrop.experiments.records.environment import describe_environment, descri
 
 
 def test_the_environment_is_the_same_every_time():
-    environment = describe_environment(threads=1)
-    assert environment == describe_environment(threads=1)
+    environment = describe_environment()
+    assert environment == describe_environment()
     assert {"python", "torch", "evodrop", "cpu", "threads", "scipy", "scikit-learn"} <= environment.keys()
     assert all(environment.values())
 

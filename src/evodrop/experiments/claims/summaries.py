@@ -19,6 +19,7 @@ import numpy as np
 from evodrop.experiments.claims.intervals import Interval, interval, relative_change
 from evodrop.experiments.figures.contenders import convergence
 from evodrop.experiments.records.curves import Curve, Floats
+from evodrop.experiments.records.record import RUNNING
 
 __all__ = ["Band", "Summary", "Target", "band_of", "final_error", "first_reached", "smooth", "summarise"]
 
@@ -89,7 +90,7 @@ def _summary(label: str, curves: Sequence[Curve], references: Mapping[int, Curve
         to_late_training=_target(pairs, TRAINING, _late),
         seconds=statistics.median(seconds) if seconds else None,
         diverged=sum(curve.diverged for curve in curves),
-        unfinished=sum(curve.status == "running" for curve in curves),
+        unfinished=sum(curve.status == RUNNING for curve in curves),
     )
 
 

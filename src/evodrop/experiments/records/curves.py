@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.experiments.records.folder import RECORDS, RecordsError, read_records, seconds_per_iteration
-from evodrop.experiments.records.record import STATUSES, LayerStatistics
+from evodrop.experiments.records.record import DIVERGED, RUNNING, STATUSES, LayerStatistics
 
 __all__ = ["Curve", "Floats", "read_curve", "read_curves", "run_folders"]
 
@@ -38,7 +38,7 @@ class Curve:
     seed: int
     lr: float
     epochs: int
-    status: str  # of the last record: "running", "finished" or "diverged"
+    status: str  # of the last record
     iterations: Floats  # (n,), ascending
     noisy: Floats  # (n,), training error with the noise on
     clean: Floats  # (n,), training error on clean data
@@ -49,7 +49,7 @@ class Curve:
 
     @property
     def diverged(self) -> bool:
-        return self.status == "diverged"
+        return self.status == DIVERGED
 
 
 def read_curves(folders: Iterable[str | os.PathLike[str]]) -> list[Curve]:
@@ -122,7 +122,7 @@ def _errors(where: str, records: list[dict[str, Any]], name: str) -> Floats:
 
 
 def _status(where: str, records: list[dict[str, Any]]) -> str:
-    status = records[-1].get("status", "running") if records else "running"
+    status = records[-1].get("status", RUNNING) if records else RUNNING
     if status not in STATUSES:
         raise RecordsError(f"{where}: status is {status!r:.80}, but it is one of {', '.join(STATUSES)}")
     return str(status)

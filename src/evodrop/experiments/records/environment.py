@@ -16,11 +16,11 @@ PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 PATIENCE = 10.0  # seconds for an answer of git's
 
 
-def describe_environment(threads: int) -> dict[str, str | int | None]:
+def describe_environment() -> dict[str, str | int | None]:
     """What the last digits of a record may depend on. No time and no process id: two runs here say the same.
 
     Examples:
-        >>> describe_environment(threads=1)["threads"]
+        >>> describe_environment()["threads"]
         1
     """
     versions = {package: _version(package) for package in PACKAGES}
@@ -30,7 +30,7 @@ def describe_environment(threads: int) -> dict[str, str | int | None]:
         **versions,
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
-        "threads": threads,
+        "threads": 1,  # of every run
     }
 
 

@@ -6,10 +6,11 @@ from typing import NamedTuple, TypedDict
 
 from evodrop.experiments.records.runs import AnyRun
 
-__all__ = ["FINAL", "STATUSES", "Ending", "LayerStatistics", "Record"]
+__all__ = ["DIVERGED", "FAILED", "FINAL", "FINISHED", "RUNNING", "STATUSES", "Ending", "LayerStatistics", "Record"]
 
-STATUSES = ("running", "finished", "diverged")  # of a record
-FINAL = STATUSES[1:]  # the last record of a run has one of these
+STATUSES = RUNNING, FINISHED, DIVERGED = ("running", "finished", "diverged")  # of a record
+FINAL = (FINISHED, DIVERGED)  # the last record of a run has one of these
+FAILED = "failed"  # of a run that came to no end
 
 
 class LayerStatistics(TypedDict):
@@ -29,7 +30,7 @@ class Record(TypedDict):
 
     iteration: int  # batches seen
     epoch: float  # passes over the data
-    status: str  # "running", then "finished" or "diverged"
+    status: str  # one of STATUSES
     lr: float  # the step size of this iteration
     noisy_error: float | None  # training error with the noise on, over the batches since the last record
     noisy_loss: float | None  # mean cross-entropy over the same
@@ -45,7 +46,7 @@ class Ending(NamedTuple):
 
     Attributes:
         run: which one.
-        status: "finished", "diverged" or "failed".
+        status: one of :data:`FINAL`, or :data:`FAILED`.
         record: its last one; None if it failed.
         error: why it failed, in a line.
         remarks: what the run warned of.

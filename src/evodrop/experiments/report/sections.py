@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import VERDICTS, Judgement
 from evodrop.experiments.figures.panels import CHOICES
+from evodrop.experiments.records.record import RUNNING
 from evodrop.experiments.report.cells import cells_of
 from evodrop.experiments.report.markup import Markup, element, join, table
 from evodrop.experiments.report.plots import Plot
@@ -22,7 +23,7 @@ def notice(outcomes: Sequence[Outcome]) -> Markup:
     words = [part for outcome in outcomes for part in outcome.shortened]
     edges = [part for outcome in outcomes for part in outcome.edges]
     runs = sum(len(outcome.runs) for outcome in outcomes)
-    unfinished = sum(run.status == "running" for outcome in outcomes for run in outcome.runs)
+    unfinished = sum(run.status == RUNNING for outcome in outcomes for run in outcome.runs)
     lines = []
     if words:
         lines.append(element("p", element("strong", "Shorter than the protocol: "), "; ".join(words), "."))

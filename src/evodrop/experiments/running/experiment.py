@@ -17,7 +17,7 @@ from evodrop.durable import write_whole
 from evodrop.experiments.figures.panels import Panel
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.record import Ending
+from evodrop.experiments.records.record import FAILED, Ending
 from evodrop.experiments.records.runs import AnyRun
 from evodrop.experiments.report.reopening import DESCRIPTION, Findings, conclude
 from evodrop.experiments.running.laboratory import run_all
@@ -85,7 +85,7 @@ class Experiment:
         out = self.out / within
         with watching(runs, out, f"{self.title}: {stage}") as tell:
             endings = run_all(runs, out, self.data, jobs=self.jobs, on_ending=tell, locked=True)
-        return [ending for ending in endings if ending.status == "failed"]
+        return [ending for ending in endings if ending.status == FAILED]
 
     def _describe(self, runs: Sequence[AnyRun], panel: Panel | None) -> None:
         """Keep what :func:`reopen` needs, before the runs begin."""

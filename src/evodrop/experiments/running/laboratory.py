@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from evodrop.experiments.datasets import PAIR, Documents, Images, load
 from evodrop.experiments.datasets.splits import held_out
 from evodrop.experiments.records.folder import was_left
-from evodrop.experiments.records.record import Ending, Record
+from evodrop.experiments.records.record import FAILED, Ending, Record
 from evodrop.experiments.records.runs import AnyRun, LinearRun, Run
 from evodrop.experiments.running.workers import PULSE, BrokenProcessPool, end_with, in_parallel, shared_folder
 from evodrop.experiments.training.keeping import finished_records, train
@@ -183,7 +183,7 @@ def _side_by_side(runs: Sequence[AnyRun], out: Path, data: Data, jobs: int, shar
         except BrokenProcessPool:
             continue
         return
-    yield from (Ending(run, "failed", error=KILLED) for run in rest)
+    yield from (Ending(run, FAILED, error=KILLED) for run in rest)
 
 
 def _execute(run: AnyRun, folder: Path, data: Data, laboratory: int) -> Ending:
@@ -197,7 +197,7 @@ def _execute(run: AnyRun, folder: Path, data: Data, laboratory: int) -> Ending:
             *_, record = records_of(run, data, folder)
             ending = Ending(run, record["status"], record)
         except Exception as error:  # any: the other runs go on
-            ending = Ending(run, "failed", error=f"{type(error).__name__}: {error}".splitlines()[0])
+            ending = Ending(run, FAILED, error=f"{type(error).__name__}: {error}".splitlines()[0])
     remarks = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     return ending._replace(remarks=remarks, seconds=time.perf_counter() - start)
 

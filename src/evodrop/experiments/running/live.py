@@ -21,7 +21,7 @@ from rich.text import Text
 
 from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.records.folder import RECORDS
-from evodrop.experiments.records.record import Ending
+from evodrop.experiments.records.record import FAILED, FINAL, FINISHED, Ending
 from evodrop.experiments.records.runs import AnyRun
 from evodrop.experiments.running.laboratory import VALIDATION
 
@@ -85,7 +85,7 @@ class Progress:
 
     def share(self, run: AnyRun) -> float:
         """The part of a run that is done, from 0 to 1."""
-        if self.lines[run].get("status") in ("finished", "diverged"):
+        if self.lines[run].get("status") in FINAL:
             return 1.0
         return min(1.0, float(self.lines[run].get("epoch", 0.0)) / run.epochs)
 
@@ -135,11 +135,11 @@ class Progress:
 
     def _state(self, run: AnyRun) -> str:
         if run in self.endings:
-            return "done" if self.endings[run].status == "finished" else self.endings[run].status
+            return "done" if self.endings[run].status == FINISHED else self.endings[run].status
         return _clock(self.left_of(run)) if run in self.moved else "waiting"
 
     def _caption(self) -> str:
-        failed = sum(ending.status == "failed" for ending in list(self.endings.values()))
+        failed = sum(ending.status == FAILED for ending in list(self.endings.values()))
         words = f"{len(self.endings)} of {len(self.runs)} runs done"
         words += f", {failed} failed" * (failed > 0)
         return words if len(self.endings) == len(self.runs) else f"{words}; {_clock(self.left())} left"

@@ -96,8 +96,12 @@ def keep_records(
     if folder is None:
         yield from training.records()
         return
-    environment = describe_environment(threads=1)
-    header = {"run": training.run.to_dict(), "data": fingerprint, "environment": environment, "git": describe_git()}
+    header = {
+        "run": training.run.to_dict(),
+        "data": fingerprint,
+        "environment": describe_environment(),
+        "git": describe_git(),
+    }
     with RunFolder(folder, header) as kept:
         if _are_final(kept.records):
             yield from cast(list[Record], kept.records)

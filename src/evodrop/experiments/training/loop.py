@@ -20,7 +20,7 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.experiments.records.record import FINAL, LayerStatistics, Record
+from evodrop.experiments.records.record import DIVERGED, FINAL, FINISHED, RUNNING, LayerStatistics, Record
 from evodrop.experiments.records.runs import Run
 from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.evaluation import Evaluation, evaluate
@@ -50,7 +50,7 @@ class Training:
         self.batches = batches or Batches(len(pixels.train_x), run.batch_size, run.seed)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
         self.iterations = run.epochs * len(self.batches)
-        self.iteration, self.status, self.open = 0, "running", dict(OPEN)
+        self.iteration, self.status, self.open = 0, RUNNING, dict(OPEN)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
         self.noise = torch.Generator().manual_seed(noise_seed).get_state()
         probe = np.random.default_rng(PROBE_SEED).permutation(len(pixels.train_x))[: run.probe]
@@ -100,7 +100,7 @@ class Training:
         """
         with self._alone():
             self.network.train()
-            while self.status == "running":
+            while self.status == RUNNING:
                 layers = self._step()
                 if layers is not None:
                     return self._record(layers)
@@ -138,7 +138,7 @@ class Training:
         sound = self._count(logits.detach(), y, loss.detach())
         self.iteration += 1
         if not sound:
-            self.status = "diverged"
+            self.status = DIVERGED
             return []
         self._descend(loss)
         self.step_seconds.append(perf_counter() - start)
@@ -167,7 +167,7 @@ class Training:
 
     def _record(self, layers: list[LayerStatistics]) -> Record:
         clean = test = Evaluation(None, None)
-        if self.status == "running":
+        if self.status == RUNNING:
             clean = evaluate(self.network, self.probe_x, self.probe_y)
             test = evaluate(self.network, self.pixels.test_x, self.pixels.test_y)
             self.status = self._status(clean, test)
@@ -189,8 +189,8 @@ class Training:
 
     def _status(self, *evaluations: Evaluation) -> str:
         if any(evaluation.loss is None for evaluation in evaluations):
-            return "diverged"
-        return "finished" if self.iteration == self.iterations else "running"
+            return DIVERGED
+        return FINISHED if self.iteration == self.iterations else RUNNING
 
 
 def channels_last(network: nn.Module) -> nn.Module:

@@ -19,19 +19,17 @@ import numpy.typing as npt
 import torch
 
 from evodrop.experiments.datasets import Documents
-from evodrop.experiments.records.record import FINAL, Record
+from evodrop.experiments.records.record import DIVERGED, FINAL, FINISHED, RUNNING, Record
 from evodrop.experiments.records.runs import LinearRun
 from evodrop.experiments.training.evaluation import Evaluation
 from evodrop.experiments.training.keeping import keep_records
-from evodrop.linear.kernels import Settings, add_squares
+from evodrop.linear.kernels import Settings
 from evodrop.linear.losses import LOSSES
-from evodrop.linear.model import Model, make_examples
+from evodrop.linear.model import Model, make_examples, sum_squares
 from evodrop.linear.plans import Plan, make_plan
-from evodrop.linear.problems import check_classes, number_labels, side_weights
+from evodrop.linear.problems import check_classes, guesses_of, number_labels, side_weights
 
 __all__ = ["LinearTraining", "train_linear"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def train_linear(
@@ -72,9 +70,10 @@ class LinearTraining:
         self.settings = Settings(LOSSES.index("log_loss"), run.lr, 0.0, 0.0, True, 1.0)
         self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True, jobs=1)
         self.seed = int(np.random.RandomState(run.seed).randint(2**31 - 1))  # as the estimator takes a random_state
-        self.moments, self.seen = self._second_moments(d)
+        squares, self.seen = sum_squares(self.examples, self.examples.weights, np.zeros(d))
+        self.moments = squares / self.n
         self.weight_norms, self.plan = np.zeros(d), list[Plan]()
-        self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), "running"
+        self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), RUNNING
         self.timed = (0, 0.0)
 
     def state(self) -> dict[str, Any]:
@@ -113,13 +112,6 @@ class LinearTraining:
         median = seconds / steps if steps else None
         return {"iteration": self.iteration, "steps": steps, "seconds": seconds, "median_seconds": median}
 
-    def _second_moments(self, d: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        squares, seen = np.zeros(d), np.zeros(d, np.bool_)
-        add_squares(self.examples, self.examples.weights, squares, seen)
-        if not math.isfinite(squares.sum()):
-            raise ValueError("the data hold values whose squares overflow float64; divide them by the largest")
-        return squares / self.n, seen
-
     def _next_record(self) -> int:
         every = self.run.eval_every
         return min(self.iterations, self.iteration - self.iteration % every + every)
@@ -146,7 +138,7 @@ class LinearTraining:
         clean = self._evaluate(self.train_x, self.train_y)
         test = self._evaluate(self.test_x, self.test_y)
         sound = math.isfinite(noisy_loss) and clean.loss is not None and test.loss is not None
-        self.status = "diverged" if not sound else "finished" if self.iteration == self.iterations else "running"
+        self.status = DIVERGED if not sound else FINISHED if self.iteration == self.iterations else RUNNING
         return Record(
             iteration=self.iteration,
             epoch=self.iteration / self.n,
@@ -166,10 +158,9 @@ class LinearTraining:
         scores = self.model.scores(X, np.arange(len(labels)))
         if not np.isfinite(scores).all():
             return Evaluation(None, None)
-        guesses = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
         sides = (labels[:, None] == (np.arange(scores.shape[1]) if scores.shape[1] > 1 else 1)) * 2.0 - 1.0
         loss = np.logaddexp(0.0, -sides * scores).sum(axis=1).mean()
-        return Evaluation(float((guesses != labels).mean()), float(loss))
+        return Evaluation(float((guesses_of(scores) != labels).mean()), float(loss))
 
 
 def _fingerprint(documents: Documents) -> str:
