@@ -36,6 +36,7 @@ def run(
 
     A run that was stopped goes on where it was; a finished one is not repeated.
     """
+    from evodrop.experiments.claims.verdicts import loss_in_words
     from evodrop.experiments.running.reproduction import Extent, gone_back_on, panels_named, reproduce
 
     extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
@@ -50,8 +51,8 @@ def run(
             findings = reproduce(panel, extent, out / panel.id, data=data, jobs=jobs, command=command_line())
             show(findings)
             lost = gone_back_on(findings, kept.get(panel.id, {}))
-            for claim, verdict, measured, *_ in lost:
-                print(f"evodrop: no longer holds: {claim.words} Now: {verdict}; {measured}", file=sys.stderr)
+            for judgement in lost:
+                print(f"evodrop: {loss_in_words(judgement)}", file=sys.stderr)
             broken = broken or bool(lost or findings.failed)
     if absent:
         names = ", ".join(panel.id for panel in absent)

@@ -7,7 +7,7 @@ from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.claims.statements import Claim, claims_of
 from evodrop.experiments.claims.summaries import Summary, Target
-from evodrop.experiments.claims.verdicts import check, judge, judge_panel, read_verdicts, write_verdicts
+from evodrop.experiments.claims.verdicts import check, judge, judge_panel, loss_in_words, read_verdicts, write_verdicts
 from evodrop.experiments.figures.panels import find_panel
 
 UNKNOWN = Interval(None, None, None, 0)
@@ -144,9 +144,14 @@ def judged(verdict):
     return judge(claim(), summary(), summary())._replace(verdict=verdict)
 
 
-@pytest.mark.parametrize("now", ["does not hold", "inconclusive"])
-def test_the_check_finds_what_held_and_holds_no_more(now):
-    assert [item.verdict for item in check([judged(now)], {"c": "holds"})] == [now]
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [("does not hold", "no longer holds: "), ("inconclusive", "can no longer be confirmed: ")],
+)
+def test_the_check_finds_what_held_and_holds_no_more(now, words):
+    (lost,) = check([judged(now)], {"c": "holds"})
+    assert lost.verdict == now
+    assert loss_in_words(lost).startswith(words)
     for then in ("does not hold", "inconclusive", "not measured"):
         assert check([judged(now)], {"c": then}) == []
     assert check([judged(now)], {}) == []

@@ -14,7 +14,17 @@ from evodrop.experiments.claims.statements import METRICS, Claim, Metric, claims
 from evodrop.experiments.claims.summaries import Summary, Target
 from evodrop.experiments.figures.panels import Panel
 
-__all__ = ["VERDICTS", "VERDICTS_FILE", "Judgement", "check", "judge", "judge_panel", "read_verdicts", "write_verdicts"]
+__all__ = [
+    "VERDICTS",
+    "VERDICTS_FILE",
+    "Judgement",
+    "check",
+    "judge",
+    "judge_panel",
+    "loss_in_words",
+    "read_verdicts",
+    "write_verdicts",
+]
 
 HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
 VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
@@ -107,6 +117,12 @@ def check(judgements: Iterable[Judgement], committed: Mapping[str, str]) -> list
         for judgement in judgements
         if committed.get(judgement.claim.id) == HOLDS and judgement.verdict not in (HOLDS, UNMEASURED)
     ]
+
+
+def loss_in_words(judgement: Judgement) -> str:
+    """One line on a judgement that :func:`check` has found: failing is more than not being known."""
+    lost = "no longer holds" if judgement.verdict == FAILS else "can no longer be confirmed"
+    return f"{lost}: {judgement.claim.words} Now: {judgement.verdict}; {judgement.measured}"
 
 
 def write_verdicts(judgements: Iterable[Judgement], path: str | os.PathLike[str]) -> None:
