@@ -60,6 +60,7 @@ def test_no_seconds_in_the_records_but_in_the_timings(tmp_path):
         (16, 1),
     ]
     assert all(0 < line["median_seconds"] <= line["seconds"] for line in stretches)
+    assert all(line["median_cpu_seconds"] > 0 for line in stretches)
     assert (end["event"], end["status"]) == ("end", "finished")
     assert end["seconds_per_iteration"] > 0
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from evodrop.experiments.claims.summaries import Summary, summarise
+from evodrop.experiments.claims.summaries import Summary, summarise, time_of_processor
 from evodrop.experiments.claims.verdicts import Judgement, judge_panel
 from evodrop.experiments.figures.contenders import Contender, contenders_of, final_curves, key_of, tuning_curves
 from evodrop.experiments.figures.panels import Panel, shortened
-from evodrop.experiments.methods import LINEAR
+from evodrop.experiments.methods import CHALLENGERS, LINEAR
 from evodrop.experiments.records.curves import Curve
 
 __all__ = ["Outcome", "outcomes_of"]
@@ -42,6 +42,18 @@ class Outcome:
     judgements: list[Judgement]
     shortened: tuple[str, ...]
     edges: tuple[str, ...]
+
+    @property
+    def challenger(self) -> str | None:
+        """Label of the paper's proposal, if there is one."""
+        if self.panel is not None:
+            return self.panel.challenger
+        return next((item.label for item in self.contenders if item.method in CHALLENGERS), None)
+
+    @property
+    def time_words(self) -> str:
+        """Which time a step is measured by."""
+        return "CPU time" if time_of_processor(self.curves) else "wall time, which depends on what else runs"
 
     @property
     def clock(self) -> str:

@@ -21,7 +21,17 @@ from evodrop.experiments.figures.contenders import convergence
 from evodrop.experiments.records.curves import Curve, Floats
 from evodrop.experiments.records.record import RUNNING
 
-__all__ = ["Band", "Summary", "Target", "band_of", "final_error", "first_reached", "smooth", "summarise"]
+__all__ = [
+    "Band",
+    "Summary",
+    "Target",
+    "band_of",
+    "final_error",
+    "first_reached",
+    "smooth",
+    "summarise",
+    "time_of_processor",
+]
 
 WIDEST = 5  # records of a window
 SHARE = 10  # a window is at most one part in so many of a run
@@ -54,7 +64,7 @@ class Summary(NamedTuple):
     to_training: Target  # the baseline's best
     to_test: Target  # the baseline's best
     to_late_training: Target  # the baseline's mean over its last fifth of records
-    seconds: float | None  # per iteration, median over the seeds
+    seconds: float | None  # per iteration, median over the seeds: see :func:`time_of_processor`
     diverged: int  # seeds that did
     unfinished: int  # seeds whose runs have not come to their end
 
@@ -67,13 +77,22 @@ def summarise(contenders: Mapping[str, Sequence[Curve]], baseline: str | None) -
         baseline: the label that changes are relative to; None if there is none. Seeds that it lacks have no change.
     """
     references = {curve.seed: curve for curve in contenders.get(baseline, ())} if baseline is not None else {}
-    return [_summary(label, curves, references) for label, curves in contenders.items() if curves]
+    clock = "cpu_seconds" if time_of_processor(contenders) else "seconds"
+    return [_summary(label, curves, references, clock) for label, curves in contenders.items() if curves]
 
 
-def _summary(label: str, curves: Sequence[Curve], references: Mapping[int, Curve]) -> Summary:
+def time_of_processor(contenders: Mapping[str, Sequence[Curve]]) -> bool:
+    """Whether all runs know the processor's time, which tells methods apart whatever else the machine does.
+
+    If one does not, the clock on the wall is all that they can be compared by.
+    """
+    return all(curve.cpu_seconds is not None for curves in contenders.values() for curve in curves)
+
+
+def _summary(label: str, curves: Sequence[Curve], references: Mapping[int, Curve], clock: str) -> Summary:
     pairs = [(curve, references[curve.seed]) for curve in curves if curve.seed in references]
     own, theirs = ([final_error(pair[side]) for pair in pairs] for side in (0, 1))
-    seconds = [curve.seconds for curve in curves if curve.seconds is not None]
+    seconds = [time for curve in curves if (time := getattr(curve, clock)) is not None]
     return Summary(
         label=label,
         lr=curves[0].lr,

@@ -44,7 +44,8 @@ class Curve:
     clean: Floats  # (n,), training error on clean data
     test: Floats  # (n,), test error
     layers: tuple[tuple[LayerStatistics, ...], ...]  # of each record; none for a linear model
-    seconds: float | None  # per iteration
+    seconds: float | None  # per iteration, by the clock
+    cpu_seconds: float | None  # per iteration, of the processor; None in early runs
     header: Mapping[str, Any]  # run, data, environment, git
 
     @property
@@ -98,6 +99,7 @@ def read_curve(folder: str | os.PathLike[str]) -> Curve:
         test=_errors(where, records, "test_error"),
         layers=tuple(_layers(where, record) for record in records),
         seconds=_seconds(where),
+        cpu_seconds=_seconds(where, cpu=True),
         header=header,
     )
 
@@ -150,9 +152,9 @@ def _layer(where: str, layer: dict[str, Any]) -> LayerStatistics:
     }
 
 
-def _seconds(where: str) -> float | None:
+def _seconds(where: str, cpu: bool = False) -> float | None:
     try:
-        seconds = seconds_per_iteration(where)
+        seconds = seconds_per_iteration(where, cpu)
     except (TypeError, ValueError) as error:
         raise RecordsError(f"{where}: its timings cannot be read: {error}") from error
     return seconds if seconds is not None and math.isfinite(seconds) else None

@@ -51,9 +51,15 @@ def read_timings(folder: str | os.PathLike[str]) -> list[Line]:
     return _sound_lines(path)[0] if path.is_file() else []
 
 
-def seconds_per_iteration(folder: str | os.PathLike[str]) -> float | None:
-    """The median over the stretches between records of their median seconds; None before the first one."""
-    stretches = [line["median_seconds"] for line in read_timings(folder) if line.get("median_seconds") is not None]
+def seconds_per_iteration(folder: str | os.PathLike[str], cpu: bool = False) -> float | None:
+    """The median over the stretches between records of their median seconds; None before the first one.
+
+    Args:
+        folder: of a run.
+        cpu: seconds of the processor, which do not count what else it does. Early runs have none.
+    """
+    name = "median_cpu_seconds" if cpu else "median_seconds"
+    stretches = [line[name] for line in read_timings(folder) if line.get(name) is not None]
     return float(statistics.median(stretches)) if stretches else None
 
 

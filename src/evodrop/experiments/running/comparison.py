@@ -10,7 +10,7 @@ from evodrop.experiments.datasets import Documents, Images
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
 from evodrop.experiments.figures.plans import Plan
-from evodrop.experiments.methods import LINEAR, METHODS, Method, methods_of
+from evodrop.experiments.methods import CHALLENGERS, LINEAR, METHODS, Method, methods_of
 from evodrop.experiments.running.experiment import Experiment, Findings
 from evodrop.experiments.running.laboratory import check_fit, load_once
 from evodrop.experiments.running.rates import tune_rates
@@ -18,7 +18,6 @@ from evodrop.experiments.running.rates import tune_rates
 __all__ = ["Question", "compare", "panel_of"]
 
 TEXT_METHODS = ("none", "standard", "uniform", "data-dependent", "water-filling")
-CHALLENGERS = ("evolutional", "data-dependent")  # the paper's, for networks and for linear models
 # Of the paper's grid, the step of fastest descent for all six methods on other seeds (100 and 101).
 DIGITS = {"epochs": 100, "step": 0.01}
 EPOCHS, TEXT_EPOCHS, IMAGE_STEP = 5, 10, 0.01

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class Training:
         probe = np.random.default_rng(PROBE_SEED).permutation(len(pixels.train_x))[: run.probe]
         self.probe_x, self.probe_y = pixels.train_x[probe], pixels.train_y[probe]
         self.stream = self.batches.starting_at(0)
-        self.step_seconds = list[float]()
+        self.step_seconds = list[tuple[float, float]]()  # by the clock, and of the processor
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on: tensors, numbers and strings. They are not copied."""
@@ -110,9 +110,15 @@ class Training:
 
     def timing(self) -> dict[str, Any]:
         """Seconds of the steps since this was last asked. No part of a record: they are never the same."""
-        seconds, self.step_seconds = self.step_seconds, []
-        median = statistics.median(seconds) if seconds else None
-        return {"iteration": self.iteration, "steps": len(seconds), "seconds": sum(seconds), "median_seconds": median}
+        steps, self.step_seconds = self.step_seconds, []
+        seconds, cpu_seconds = zip(*steps, strict=True) if steps else ((), ())
+        return {
+            "iteration": self.iteration,
+            "steps": len(steps),
+            "seconds": sum(seconds),
+            "median_seconds": statistics.median(seconds) if steps else None,
+            "median_cpu_seconds": statistics.median(cpu_seconds) if steps else None,
+        }
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -129,7 +135,7 @@ class Training:
 
     def _step(self) -> list[LayerStatistics] | None:
         """One step of SGD. If a record is due, what the dropout layers saw."""
-        start, index = perf_counter(), next(self.stream)
+        start, cpu_start, index = perf_counter(), process_time(), next(self.stream)
         due = (self.iteration + 1) % self.run.eval_every == 0 or self.iteration + 1 == self.iterations
         x, y = as_input(self.pixels.train_x.index_select(0, index)), self.pixels.train_y[index]
         with watch_dropout(self.network) if due else nullcontext(list[LayerStatistics]()) as seen:
@@ -141,7 +147,7 @@ class Training:
             self.status = DIVERGED
             return []
         self._descend(loss)
-        self.step_seconds.append(perf_counter() - start)
+        self.step_seconds.append((perf_counter() - start, process_time() - cpu_start))
         return seen if due else None
 
     def _descend(self, loss: Tensor) -> None:

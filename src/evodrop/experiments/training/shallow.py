@@ -11,7 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterator
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class LinearTraining:
         self.moments = squares / self.n
         self.weight_norms, self.plan = np.zeros(d), list[Plan]()
         self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), RUNNING
-        self.timed = (0, 0.0)
+        self.timed = np.zeros(3)  # steps, and their seconds by the clock and of the processor
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, as tensors and numbers; the tensors share our memory."""
@@ -108,9 +108,14 @@ class LinearTraining:
 
     def timing(self) -> dict[str, Any]:
         """Seconds of the steps since this was last asked."""
-        (steps, seconds), self.timed = self.timed, (0, 0.0)
-        median = seconds / steps if steps else None
-        return {"iteration": self.iteration, "steps": steps, "seconds": seconds, "median_seconds": median}
+        (steps, seconds, cpu_seconds), self.timed = self.timed.tolist(), np.zeros(3)
+        return {
+            "iteration": self.iteration,
+            "steps": int(steps),
+            "seconds": seconds,
+            "median_seconds": seconds / steps if steps else None,
+            "median_cpu_seconds": cpu_seconds / steps if steps else None,
+        }
 
     def _next_record(self) -> int:
         every = self.run.eval_every
@@ -123,9 +128,9 @@ class LinearTraining:
             self.weight_norms[...], self.plan = self.model.weight_norms(), []
         self.plan = self.plan or [self._make_plan()]
         order = np.random.default_rng((self.seed, first + 1)).permutation(self.n)[self.iteration - first : stop - first]
-        start = perf_counter()
+        start, cpu_start = perf_counter(), process_time()
         loss = self.model.run(self.examples, order, self.plan[0].noise, self.settings, self.seed, self.sides)
-        self.timed = (self.timed[0] + len(order), self.timed[1] + perf_counter() - start)
+        self.timed += (len(order), perf_counter() - start, process_time() - cpu_start)
         self.iteration = stop
         return loss
 
