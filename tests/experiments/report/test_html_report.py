@@ -143,17 +143,6 @@ def test_curves_are_the_bands_and_linear_models_have_no_layers(tmp_path):
     assert "These runs have no dropout layers." in make_page([outcome], "")
 
 
-def test_layers_are_shares_of_their_units_and_maps_of_their_probabilities(tmp_path):
-    seen = layer("drop", 0.5) | {"noise": None, "probs": [0.0, 1 / 64, 10 / 64]}
-    write_run(tmp_path, [record(1, layers=[seen]), record(2, status="finished")], method="evolutional")
-    plots = {plot["id"]: plot for plot in layer_plots(outcomes_of(read_curves([tmp_path]))[0], "p")}
-    assert plots["p-0-dead"]["lines"][0]["y"] == pytest.approx([seen["dead"] / 64], rel=1e-4)
-    assert plots["p-0-effective"]["lines"][0]["y"] == pytest.approx([seen["effective"] / 64], rel=1e-4)
-    assert plots["p-0-noise"]["lines"][0]["y"] == [None]
-    heat = plots["p-0-probs"]["maps"][0]
-    assert (heat["x"], heat["y"], heat["z"]) == ([100.0], [0.0, 50.0, 100.0], [[None], [0.0], [1.0]])
-
-
 def test_long_curves_are_thinned_but_keep_their_ends(tmp_path):
     errors = [0.5] * (3 * POINTS)
     line = next(curve_plots(outcomes_of([curve(tmp_path, errors)])[0], "p"))["lines"][0]

@@ -125,14 +125,15 @@ def test_a_click_on_a_legend_hides_a_curve_and_its_band(browser, page):
     assert browser.problems == []
 
 
-def test_the_map_follows_the_chosen_method(browser, page):
+def test_the_map_opens_on_the_challenger_and_follows_the_chosen_method(browser, page):
     browser.open(page)
     show(browser, "layers")
+    select = "document.querySelector('select[data-plot=\"layers-0-0-probs\"]')"
+    assert browser.run(f"{select}.selectedOptions[0].text") == "evolutional"
     heat = "JSON.stringify(document.getElementById('layers-0-0-probs').data[0].z)"
     before = browser.run(heat)
     browser.run(
-        "(() => { const select = document.querySelector('select[data-plot=\"layers-0-0-probs\"]'); select.value = '1';"
-        " select.dispatchEvent(new Event('change')); })()"
+        f"(() => {{ const select = {select}; select.value = '0'; select.dispatchEvent(new Event('change')); }})()"
     )
     browser.wait_until(f"{heat} !== {before!r}")
     assert browser.problems == []

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Summary, Target
+from evodrop.experiments.records.record import DIVERGED
 
 __all__ = ["Cells", "cells_of", "duration"]
 
@@ -35,15 +36,15 @@ def cells_of(outcome: Outcome) -> list[Cells]:
 
 
 def _cells(row: Summary, is_baseline: bool) -> Cells:
-    counts = {"diverged": row.diverged, "unfinished": row.unfinished}
+    counts = {DIVERGED: row.diverged, "unfinished": row.unfinished}
     seeds = f"{len(row.seeds)}{NO_BREAK}seed{'s' * (len(row.seeds) > 1)}"
     return Cells(
         label=row.label,
         step=f"{row.lr:g}",
-        test_error=_error(row.test_error),
-        best_test_error=_error(row.best_test_error),
+        test_error=_error(row.test_error, row),
+        best_test_error=_error(row.best_test_error, row),
         test_change=BASELINE if is_baseline else _change(row.test_change),
-        training_error=_error(row.training_error),
+        training_error=_error(row.training_error, row),
         to_training=_target(row.to_training, is_baseline),
         to_test=_target(row.to_test, is_baseline),
         seconds=UNKNOWN if row.seconds is None else duration(row.seconds),
@@ -51,7 +52,9 @@ def _cells(row: Summary, is_baseline: bool) -> Cells:
     )
 
 
-def _error(error: Interval) -> str:
+def _error(error: Interval, row: Summary) -> str:
+    if error.mean is None and row.diverged:
+        return DIVERGED if row.diverged == len(row.seeds) else f"{row.diverged} of {len(row.seeds)} {DIVERGED}"
     if error.mean is None:
         return UNKNOWN
     half = error.half_width

@@ -60,7 +60,9 @@ def layer_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
         maps = [_map(label, curve, name) for label, curve in first.items() if name in _layer_names(curve)]
         title = "sampling probabilities, times the number of units"
         plot = _plot(f"{prefix}-{position}-probs", title, outcome.clock, [])
-        yield plot | {"group": name, "maps": maps}
+        labels = [item["label"] for item in maps]
+        shown = labels.index(outcome.challenger) if outcome.challenger in labels else 0
+        yield plot | {"group": name, "maps": maps, "shown": shown}
 
 
 def _plot(name: str, title: str, clock: str, lines: list[dict[str, Any]]) -> Plot:

@@ -55,7 +55,10 @@ def _plot_box(plot: Plot) -> Markup:
     )
     chooser: Markup | str = ""
     if plot.get("maps"):
-        options = (element("option", item["label"], value=str(at)) for at, item in enumerate(plot["maps"]))
+        options = (
+            element("option", item["label"], value=str(at), selected=at == plot["shown"])
+            for at, item in enumerate(plot["maps"])
+        )
         chooser = element("label", "method ", element("select", *options, data_plot=plot["id"]))
     return element("figure", element("figcaption", plot["title"], chooser), picture, class_="wide" if chooser else None)
 
@@ -120,7 +123,7 @@ def summary_section(outcome: Outcome) -> Markup:
     )
     rows = table(
         "Errors at the end, in percent: mean of the last records, up to five. "
-        "± and brackets: 95% intervals over the seeds.",
+        f"± and brackets: 95% intervals over the seeds. Time a step: {outcome.time_words}.",
         head,
         cells_of(outcome),
     )

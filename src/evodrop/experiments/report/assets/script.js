@@ -27,7 +27,7 @@
   }
 
   function heat(plot) {
-    const map = plot.maps[chosen.get(plot.id) ?? 0];
+    const map = plot.maps[chosen.get(plot.id) ?? plot.shown];
     const ticks = [0.0001, 0.001, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000];
     return [{
       type: "heatmap", x: map.x, y: map.y, z: map.z, colorscale: "Cividis", hoverongaps: false,
