@@ -14,16 +14,39 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.report.reopening import Findings
 
-__all__ = ["Data", "Jobs", "command_line", "resumable", "show"]
+__all__ = ["Data", "Jobs", "checked_out", "command_line", "plain_stem", "resumable", "show"]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
+ENDINGS = (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt")  # of files of examples
 STOPPED = 130  # the exit code of what Ctrl-C ended
 
 
 def command_line() -> str:
     """What was typed, for the report to say."""
     return shlex.join(["evodrop", *sys.argv[1:]])
+
+
+def checked_out(folder: Path) -> Path:
+    """The folder itself if it is one or can be made, or an error that names --out."""
+    if folder.suffix == ".html" and not folder.is_dir():
+        raise ValueError(f"--out is {str(folder)!r}, but it takes a folder: the page in it is called report.html")
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"--out is {str(folder)!r}, but {str(place)!r} is a file; name a folder")
+    return folder
+
+
+def plain_stem(path: Path) -> str:
+    """The name of a file of examples without its endings.
+
+    Examples:
+        >>> plain_stem(Path("data/train.svm.bz2"))
+        'train'
+    """
+    while path.suffix in ENDINGS:
+        path = path.with_suffix("")
+    return path.name
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, checked_out, command_line, resumable, show
 
 if TYPE_CHECKING:
     from evodrop.experiments.figures.panels import Panel
@@ -44,6 +44,8 @@ def run(
         _list(extent, data, jobs)
         return
     panels, absent = panels_named(name, data)
+    for folder in (out, *(out / panel.id for panel in panels)):
+        checked_out(folder)
     kept = _kept(panels, results, name != "all") if check else {}
     broken = bool(absent)
     with resumable():
