@@ -1,0 +1,119 @@
+"""The tables of results/README.md, made again from the records.
+
+    python results/tables.py            renew the page
+    python results/tables.py --check    leave it alone, and fail if it does not say what the records say
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the name is ``claims``, or that of a folder here.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evodrop.durable import write_whole
+from evodrop.experiments.claims.intervals import Interval
+from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
+from evodrop.experiments.records.curves import Curve, read_curves
+from evodrop.experiments.report.reopening import reopen
+
+HERE = Path(__file__).parent
+PAGE = HERE / "README.md"
+MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+PANELS = ("fig2-mnist", "fig2-cifar10", "fig1-bn", "fig1-20news", "fig1-reuters52")
+WIDE = ("wide/fig1-20news", "wide/fig1-reuters52")
+HEAD = ("method", "step", "training error", "test error", "change", "training pace", "test pace")
+SEEN = ("noise", "kept", "silent")  # of a dropout layer
+
+
+def outcome_of(name: str) -> Outcome:
+    """What the records of a folder say."""
+    folders, _, panel = reopen(HERE / name)
+    return outcomes_of(read_curves(folders), panel)[0]
+
+
+def claims() -> str:
+    """Each claim with its verdict, and beside it what the same measure says at equal noise."""
+    head = ("claim", "verdict", "measured", "the same at matched noise")
+    return table(head, [row for name in (*PANELS, *WIDE) for row in claim_rows(name)])
+
+
+def claim_rows(name: str) -> Iterator[Sequence[str]]:
+    for judgement in outcome_of(name).judgements:
+        claim = judgement.claim
+        place = claim.place if claim.in_paper else "asked of other data"
+        matched = [words for label, words in judgement.beside if "matched noise" in label]
+        grid = ", steps to 10" if name in WIDE else ""
+        yield f"{claim.words} ({place}{grid})", judgement.verdict, judgement.measured, "; ".join(matched) or "-"
+
+
+def contenders(name: str) -> str:
+    """A row for each contender of a folder, and below it what was cut short."""
+    outcome = outcome_of(name)
+    layers = any(any(curve.layers) for curve in outcome.runs)
+    rows = []
+    for row in outcome.summaries:
+        changes = map(change, (row.test_change, row.training_pace, row.test_pace))
+        rows.append(
+            [row.label, f"{row.lr:g}", error(row.training_error), error(row.test_error)]
+            + (["baseline"] * 3 if row.label == outcome.baseline else list(changes))
+            + (seen(outcome.curves[row.label]) if layers else [])
+        )
+    curves = [curve for curves in outcome.curves.values() for curve in curves]
+    seeds = min(len(row.seeds) for row in outcome.summaries)
+    words = [f"{seeds} seeds, {curves[0].epochs} epochs.", *(f"Not the protocol: {cut}." for cut in outcome.shortened)]
+    return f"{table((*HEAD, *(SEEN if layers else ())), rows)}\n\n{' '.join(words)}"
+
+
+def seen(curves: Sequence[Curve]) -> list[str]:
+    """What the dropout layers saw, the mean over all records: noise, surviving units and units without any signal."""
+    layers = [layer for curve in curves for record in curve.layers for layer in record]
+    noises = [layer["noise"] for layer in layers if layer["noise"] is not None]
+    if not noises:
+        return ["-"] * len(SEEN)
+    kept, silent = (statistics.fmean(layer[key] / layer["units"] for layer in layers) for key in ("kept", "dead"))
+    return [f"{statistics.fmean(noises):.2f}", f"{kept:.0%}", f"{silent:.0%}"]
+
+
+def error(interval: Interval) -> str:
+    if interval.mean is None:
+        return "diverged"
+    half = interval.half_width
+    return f"{100 * interval.mean:.2f}%" + ("" if half is None else f" ± {100 * half:.2f}")
+
+
+def change(interval: Interval) -> str:
+    if interval.mean is None or interval.low is None or interval.high is None:
+        return "-"
+    return f"{100 * interval.mean:+.1f}% ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+def renewed(page: str) -> str:
+    """The page with each table as the records have it."""
+
+    def block(match: re.Match[str]) -> str:
+        made = claims() if match["name"] == "claims" else contenders(match["name"])
+        return f"{match[1]}\n{made}\n\n{match[3]}"
+
+    return MARKED.sub(block, page)
+
+
+def main() -> int:
+    page = PAGE.read_text(encoding="utf-8")
+    made = renewed(page)
+    if "--check" in sys.argv:
+        print("the page and the records agree" if made == page else "the page is not what the records say; renew it")
+        return int(made != page)
+    write_whole(PAGE, made.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
