@@ -59,6 +59,7 @@ def test_a_worker_that_is_killed_costs_its_run_a_second_try(tmp_path, times, tol
 IN_A_THREAD = """
 import os, signal, threading
 from evodrop.experiments.running.workers import end_with
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 errors = []
 threading.excepthook = lambda found: errors.append(found.exc_value)
 thread = threading.Thread(target=end_with, args=(os.getppid(),))
@@ -75,12 +76,13 @@ def test_a_worker_may_be_a_thread_of_its_process():
 
 
 LABORATORY = """
-import sys
+import signal, sys
 from evodrop.experiments.running.laboratory import run_all
 from evodrop.experiments.records.runs import Run
 fields = {"dataset": "digits", "network": "digits", "method": "evolutional", "lr": 0.01, "epochs": 3000}
 runs = [Run(seed=seed, **fields) for seed in (0, 1)]
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     try:
         run_all(runs, sys.argv[1], jobs=2)
     except KeyboardInterrupt:
