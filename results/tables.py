@@ -31,8 +31,8 @@ SEEN = ("noise", "kept", "silent")  # of a dropout layer
 
 def outcome_of(name: str) -> Outcome:
     """What the records of a folder say."""
-    folders, _, panel = reopen(HERE / name)
-    return outcomes_of(read_curves(folders), panel)[0]
+    found = reopen(HERE / name)
+    return outcomes_of(read_curves(found.runs), found.panel)[0]
 
 
 def claims() -> str:
@@ -45,8 +45,8 @@ def claim_rows(name: str) -> Iterator[Sequence[str]]:
     for judgement in outcome_of(name).judgements:
         claim = judgement.claim
         place = claim.place if claim.in_paper else "asked of other data"
-        matched = [words for label, words in judgement.beside if "matched noise" in label]
-        grid = ", steps to 10" if name in WIDE else ""
+        matched = [words.split(": ", 1)[-1] for label, words in judgement.beside if "matched noise" in label]
+        grid = ", steps to 50" if name in WIDE else ""
         yield f"{claim.words} ({place}{grid})", judgement.verdict, judgement.measured, "; ".join(matched) or "-"
 
 

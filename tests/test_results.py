@@ -1,0 +1,68 @@
+"""What the repository says that it measured is what its records say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.claims.statements import CLAIMS
+from evodrop.experiments.claims.verdicts import read_verdicts
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.report.reopening import reopen
+
+RESULTS = Path(__file__).parents[1] / "results"
+FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))
+PANELS = [folder for folder in FOLDERS if json.loads((folder / "experiment.json").read_bytes())["panel"]]
+
+
+def tables(*options, page=RESULTS / "tables.py"):
+    return subprocess.run([sys.executable, page, *options], capture_output=True, text=True, check=False)
+
+
+def test_the_page_says_what_the_records_say():
+    checked = tables("--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_every_folder_stands_on_the_page_with_its_table():
+    page = (RESULTS / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"<!-- table: (\S+) -->", page)) - {"claims"}
+    assert named == {str(folder.relative_to(RESULTS)) for folder in FOLDERS}
+    assert all((RESULTS / picture).is_file() for picture in re.findall(r"\]\((\S+\.png)\)", page))
+
+
+def test_a_wrong_number_on_the_page_is_found(tmp_path):
+    (tmp_path / "compare-digits").symlink_to(RESULTS / "compare-digits")
+    script = tmp_path / "tables.py"
+    script.write_bytes((RESULTS / "tables.py").read_bytes())
+    page = tmp_path / "README.md"
+    page.write_text("<!-- table: compare-digits -->\n<!-- end -->\n")
+    assert tables(page=script).returncode == 0
+    assert tables("--check", page=script).returncode == 0
+    page.write_text(page.read_text().replace("baseline", "best", 1))
+    assert tables("--check", page=script).returncode == 1
+
+
+@pytest.mark.parametrize("folder", PANELS, ids=lambda folder: str(folder.relative_to(RESULTS)))
+def test_kept_verdicts_follow_from_the_records(folder):
+    found = reopen(folder)
+    curves = read_curves(found.runs)
+    assert {curve.status for curve in curves} <= {"finished", "diverged"}
+    (outcome,) = outcomes_of(curves, found.panel)
+    assert read_verdicts(folder / "verdicts.json") == {
+        judgement.claim.id: judgement.verdict for judgement in outcome.judgements
+    }
+    fewest = 5 if found.panel.id in ("fig1-20news", "fig1-reuters52") else 3
+    assert all(len(row.seeds) >= fewest for row in outcome.summaries)
+
+
+def test_there_is_a_verdict_on_every_claim_whose_data_can_be_had():
+    kept = {claim for folder in PANELS for claim in read_verdicts(folder / "verdicts.json")}
+    had = ("mnist", "cifar10", "bn", "20news", "reuters52")
+    assert kept == {claim.id for claim in CLAIMS if claim.panel.split("-", 1)[1] in had}
