@@ -24,13 +24,14 @@ from evodrop.linear.plans import check_options
 from evodrop.linear.problems import check_classes, number_labels, side_weights, split_rows
 from evodrop.linear.validation import checked_examples
 
-__all__ = ["DropoutSGDClassifier"]
+__all__ = ["DropoutSGDClassifier", "has_probabilities"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
-def _has_probabilities(estimator: DropoutSGDClassifier) -> bool:
+def has_probabilities(estimator: DropoutSGDClassifier) -> bool:
+    """Whether its scores can become probabilities; an AttributeError says why not."""
     if estimator.loss in ("log_loss", "modified_huber"):
         return True
     raise AttributeError(
@@ -172,28 +173,15 @@ class DropoutSGDClassifier(LinearClassifier):
             classes: all classes of all parts; needed in the first call.
             sample_weight: (n,) weights, not negative.
         """
-        self._validate_params()  # scikit-learn does so in the first call only
-        self._check_options()
-        first = not hasattr(self, "_descent")
-        known = np.unique(classes) if classes is not None else None if first else self.classes_
-        if known is None:
-            raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
-        if self.early_stopping or self.class_weight == "balanced":
-            option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
-            raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
+        known, first = self._known_classes(classes), not hasattr(self, "_descent")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
-        check_classes(known)  # before anything is changed, as all that follows
-        number_labels(y, known)
+        number_labels(y, known)  # before anything is changed
         if first:
             self._begin(known, X.shape[1])
-        elif not np.array_equal(known, self.classes_):
-            raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
-        elif bool(self.average) != self._descent.model.averages:
-            raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
         self._learn(X, y, weight, 1, None)
         return self
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
         """(n, C) probabilities, of several classes of each against the rest, over their sum. For the losses "log_loss"
         and "modified_huber".
@@ -201,7 +189,7 @@ class DropoutSGDClassifier(LinearClassifier):
         scores = self.decision_function(X)
         return probabilities(expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
         """The logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):
@@ -212,12 +200,30 @@ class DropoutSGDClassifier(LinearClassifier):
         if self.learning_rate == "bound":
             steepest_slope(self.loss)
 
+    def _known_classes(self, classes: Any) -> Array:
+        """The classes of all parts, for partial_fit, after all checks that need no data."""
+        self._validate_params()  # scikit-learn does so in the first call only
+        self._check_options()
+        first = not hasattr(self, "_descent")
+        known = np.unique(classes) if classes is not None else None if first else self.classes_
+        if known is None:
+            raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
+        if self.early_stopping or self.class_weight == "balanced":
+            option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
+            raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
+        check_classes(known)
+        if not first and not np.array_equal(known, self.classes_):
+            raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
+        if not first and bool(self.average) != self._descent.averages:
+            raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
+        return known
+
     def _begin(self, classes: Array, d: int) -> None:
         check_classes(classes)
         self.classes_ = classes
         problems = 1 if len(classes) == 2 else len(classes)
         model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
-        self._descent = Descent(model, d, int(check_random_state(self.random_state).randint(2**31 - 1)))
+        self._descent: Any = Descent(model, d, self._new_seed())
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
         labels = number_labels(y, self.classes_)
@@ -230,8 +236,8 @@ class DropoutSGDClassifier(LinearClassifier):
             rows,
             side_weights(self.class_weight, self.classes_, y[rows.training]),
             self._settings(),
-            {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match},
-            radius=self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None,
+            self._dropout(),
+            radius=self._radius(),
             shuffle=self.shuffle,
             tail=self.average == "tail",
             epochs=epochs,
@@ -244,6 +250,16 @@ class DropoutSGDClassifier(LinearClassifier):
         for name, value in self._fitted().items():
             setattr(self, name, value)
         watch.close()
+
+    def _new_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _dropout(self) -> dict[str, Any]:
+        return {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match}
+
+    def _radius(self) -> float | None:
+        """r / G of Theorem 1."""
+        return self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None
 
     def _settings(self) -> Settings:
         return Settings(

@@ -79,12 +79,18 @@ class Model:
         """The number of the next step, from 1."""
         return int(self.blocks[0].state[STEP])
 
-    def start_at(self, coef: Floats, intercept: Floats) -> None:
-        """Begin with these coefficients instead of zeros."""
+    @property
+    def averaged(self) -> float:
+        """How many iterates the average is of."""
+        return float(self.blocks[0].state[AVERAGED])
+
+    def start_at(self, coef: Floats, intercept: Floats, step: int = 1) -> None:
+        """Begin with these coefficients, and this step, instead of zeros."""
         for block in self.blocks:
             part = slice(block.first, block.first + block.intercepts.shape[1])
             block.weights[:, : block.intercepts.shape[1]] = coef[part].T
             block.intercepts[0] = intercept[part]
+            block.state[STEP] = step
 
     def restart_average(self) -> None:
         """Forget the iterates so far: the average is of those to come."""
@@ -127,6 +133,11 @@ class Model:
         """(C, d) weights and (C,) intercepts, of the average if there is one."""
         coef = np.concatenate([_mixed(block).T for block in self.blocks])
         return np.ascontiguousarray(coef), np.concatenate([_shifts(block) for block in self.blocks])
+
+    def last_iterate(self) -> tuple[Floats, Floats]:
+        """(C, d) weights and (C,) intercepts as they are now."""
+        parts = [block.state[SCALE] * block.weights[:, : block.intercepts.shape[1]].T for block in self.blocks]
+        return np.concatenate(parts), np.concatenate([block.intercepts[0] for block in self.blocks])
 
     def weight_norms(self) -> Floats:
         """(d,): the norm of each feature's weights over the problems, of the last iterate, in units of the largest."""

@@ -11,7 +11,7 @@ from evodrop.linear.losses import LOSSES
 from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
 from evodrop.matching import MATCHES
 
-__all__ = ["LOGISTIC_PARAMETERS", "SGD_PARAMETERS"]
+__all__ = ["CLUSTER_PARAMETERS", "LOGISTIC_PARAMETERS", "SGD_PARAMETERS"]
 
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
@@ -46,6 +46,8 @@ SGD_PARAMETERS: dict[str, list[Any]] = {
     "shuffle": ["boolean"],
     "random_state": ["random_state"],
 }
+
+CLUSTER_PARAMETERS: dict[str, list[Any]] = {**SGD_PARAMETERS, "local_epochs": [POSITIVE_INTEGER], "cluster": [str, None]}
 
 LOGISTIC_PARAMETERS: dict[str, list[Any]] = {
     **BOTH,
