@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+from evodrop.cli.options import Cluster, Data, Jobs, command_line, resumable, show
 
 
 def run(
@@ -29,6 +29,7 @@ def run(
         str | None, Option(help="step size, or grid: chosen from the paper's [one known to be good, else grid]")
     ] = None,
     jobs: Jobs = 2,
+    cluster: Cluster = None,
     data: Data = None,
     out: Annotated[Path | None, Option(help="folder of the results [runs/compare-DATASET]")] = None,
 ) -> None:
@@ -43,9 +44,11 @@ def run(
     folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
     with resumable():
         from evodrop.experiments.comparison import Question, compare
+        from evodrop.linear.connection import joblib_on
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
-        findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
+        with joblib_on(cluster):
+            findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
         show(findings)
     if findings.failed:
         raise Exit(1)

@@ -14,10 +14,14 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.reopening import Findings
 
-__all__ = ["Data", "Jobs", "command_line", "resumable", "show"]
+__all__ = ["Cluster", "Data", "Jobs", "command_line", "resumable", "show"]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
+Cluster = Annotated[
+    str | None,
+    Option("--cluster", help="address of a Dask scheduler whose workers do the runs; they see the same folders"),
+]
 STOPPED = 130  # the exit code of what Ctrl-C ended
 
 

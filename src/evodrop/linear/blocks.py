@@ -24,7 +24,7 @@ def read_svmlight(
     zero_based: bool = False,
     dtype: npt.DTypeLike = np.float64,
 ) -> tuple[Any, Any]:
-    """svmlight files as dask arrays X of CSR blocks and y, a block for each file. Workers read them when they need them.
+    """svmlight files as dask arrays: X of CSR blocks and y, a block for each file, read by workers when needed.
 
     Args:
         paths: the files, plain or packed by gzip or bzip2, as every worker sees them.
@@ -41,13 +41,14 @@ def read_svmlight(
         ...     print(X.numblocks, X.shape[1], y.compute().tolist())
         (2, 1) 3 [1.0, -1.0, 1.0]
     """
-    import dask
     from dask import array
+    from dask.base import compute
+    from dask.delayed import delayed
 
     paths = _checked_paths(paths)
     if n_features is None:
-        n_features = max(dask.compute(*(dask.delayed(_width)(path, zero_based) for path in paths)))
-    files = [dask.delayed(_read, nout=2)(path, n_features, zero_based, np.dtype(dtype)) for path in paths]
+        n_features = max(compute(*(delayed(_width)(path, zero_based) for path in paths)))
+    files = [delayed(_read, nout=2)(path, n_features, zero_based, np.dtype(dtype)) for path in paths]
     wide = {"shape": (np.nan, n_features), "dtype": np.dtype(dtype), "meta": sparse.csr_array((0, 0), dtype=dtype)}
     X = [array.from_delayed(rows, **wide) for rows, _ in files]
     y = [array.from_delayed(labels, shape=(np.nan,), dtype=np.float64) for _, labels in files]

@@ -15,11 +15,12 @@ from evodrop.linear.callbacks import Watch
 from evodrop.linear.connection import connected
 from evodrop.linear.estimators import DropoutSGDClassifier
 from evodrop.linear.local_epochs import State
-from evodrop.linear.parameters import CLUSTER_PARAMETERS
+from evodrop.linear.parameters import CLUSTER_PARAMETERS, dropout_of, radius_of, settings_of
 from evodrop.linear.partitions import Recipe
 from evodrop.linear.predictions import BlockwiseClassifier
 from evodrop.linear.problems import check_classes, number_labels, side_weights
-from evodrop.linear.rounds import Rounds, Schedule, Survey, coefficients, survey
+from evodrop.linear.rounds import Rounds, Schedule, coefficients
+from evodrop.linear.surveys import Survey, survey
 
 __all__ = ["DaskDropoutSGDClassifier", "read_svmlight"]
 
@@ -53,7 +54,7 @@ class DaskDropoutSGDClassifier(BlockwiseClassifier):
         >>> from dask import array
         >>> from distributed import Client
         >>> X = array.from_array(np.tile([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]], (4, 1)), chunks=(4, 3))
-        >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+        >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
         ...     model = DaskDropoutSGDClassifier(random_state=0).fit(X, ["sport", "art"] * 4)
         >>> model.predict([[3.0, 0.0, 0.0], [0.0, 2.0, 0.0]])
         array(['sport', 'art'], dtype='<U5')
@@ -66,14 +67,6 @@ class DaskDropoutSGDClassifier(BlockwiseClassifier):
     ) -> None:
         super().__init__(dropout, **parameters)
         self.local_epochs, self.cluster = local_epochs, cluster
-
-    # scikit-learn reads the names of all parameters here.
-    __init__.__signature__ = inspect.signature(DropoutSGDClassifier.__init__).replace(  # type: ignore[attr-defined]
-        parameters=[
-            *inspect.signature(DropoutSGDClassifier.__init__).parameters.values(),
-            *list(inspect.signature(__init__).parameters.values())[2:4],
-        ]
-    )
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> DaskDropoutSGDClassifier:
@@ -153,10 +146,10 @@ class DaskDropoutSGDClassifier(BlockwiseClassifier):
 
     def _recipe(self, found: Survey) -> Recipe:
         return Recipe(
-            self._settings(),
-            self._dropout(),
+            settings_of(self),
+            dropout_of(self),
             _side_weights(self.class_weight, found),
-            self._radius(),
+            radius_of(self),
             bool(self.shuffle),
             bool(self.average),
             self._descent.seed,
@@ -168,7 +161,7 @@ class DaskDropoutSGDClassifier(BlockwiseClassifier):
 def _side_weights(class_weight: Any, found: Survey) -> Array:
     """As :func:`side_weights`, from the numbers of examples: "balanced" is n / (C n_c)."""
     if class_weight == "balanced":
-        counts = found.counts()
+        counts = found.table().sum(axis=0)
         if not counts.all():
             rare = found.classes[counts == 0].tolist()[0]
             raise ValueError(f"class {rare!r} has no training example, so class_weight='balanced' has no weight for it")
@@ -180,3 +173,15 @@ def _side_weights(class_weight: Any, found: Survey) -> Array:
 def _fitted(state: State) -> dict[str, Any]:
     coef, intercept = coefficients(state)
     return {"coef_": coef, "intercept_": intercept, "t_": float(state.step)}
+
+
+def _join_signatures() -> None:
+    """Tell scikit-learn the names of all parameters: it reads them from the signature of ``__init__``."""
+    own = inspect.signature(DaskDropoutSGDClassifier.__init__)
+    base = inspect.signature(DropoutSGDClassifier.__init__)
+    added = [own.parameters[name] for name in ("local_epochs", "cluster")]
+    joined = base.replace(parameters=[*base.parameters.values(), *added])
+    DaskDropoutSGDClassifier.__init__.__signature__ = joined  # type: ignore[attr-defined]
+
+
+_join_signatures()

@@ -19,7 +19,16 @@ from evodrop.linear.model import Model
 from evodrop.linear.plans import Plan, make_plan
 from evodrop.linear.problems import Rows
 
-__all__ = ["Descent", "DivergedError", "bound_step", "finite_sum", "is_idle", "overflow", "sum_squares", "warn_of_no_convergence"]
+__all__ = [
+    "Descent",
+    "DivergedError",
+    "bound_step",
+    "finite_sum",
+    "is_idle",
+    "overflow",
+    "sum_squares",
+    "warn_of_no_convergence",
+]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,30 +13,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, probabilities
+from evodrop.linear.classifier import LinearClassifier, has_probabilities, probabilities
 from evodrop.linear.descent import Descent
-from evodrop.linear.kernels import Settings
-from evodrop.linear.losses import LOSSES, steepest_slope
+from evodrop.linear.losses import steepest_slope
 from evodrop.linear.model import Model, make_examples
-from evodrop.linear.parameters import SGD_PARAMETERS
+from evodrop.linear.parameters import SGD_PARAMETERS, dropout_of, radius_of, settings_of
 from evodrop.linear.plans import check_options
 from evodrop.linear.problems import check_classes, number_labels, side_weights, split_rows
 from evodrop.linear.validation import checked_examples
 
-__all__ = ["DropoutSGDClassifier", "has_probabilities"]
+__all__ = ["DropoutSGDClassifier"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-
-
-def has_probabilities(estimator: DropoutSGDClassifier) -> bool:
-    """Whether its scores can become probabilities; an AttributeError says why not."""
-    if estimator.loss in ("log_loss", "modified_huber"):
-        return True
-    raise AttributeError(
-        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
-        "or CalibratedClassifierCV around this classifier"
-    )
 
 
 class DropoutSGDClassifier(LinearClassifier):
@@ -235,9 +223,9 @@ class DropoutSGDClassifier(LinearClassifier):
             make_examples(X, labels, weight),
             rows,
             side_weights(self.class_weight, self.classes_, y[rows.training]),
-            self._settings(),
-            self._dropout(),
-            radius=self._radius(),
+            settings_of(self),
+            dropout_of(self),
+            radius=radius_of(self),
             shuffle=self.shuffle,
             tail=self.average == "tail",
             epochs=epochs,
@@ -253,23 +241,6 @@ class DropoutSGDClassifier(LinearClassifier):
 
     def _new_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _dropout(self) -> dict[str, Any]:
-        return {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match}
-
-    def _radius(self) -> float | None:
-        """r / G of Theorem 1."""
-        return self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None
-
-    def _settings(self) -> Settings:
-        return Settings(
-            LOSSES.index(self.loss),
-            float(self.eta0),
-            float(self.power_t) if self.learning_rate == "invscaling" else 0.0,
-            float(self.alpha),
-            bool(self.fit_intercept),
-            1.0 if self.average == "tail" else float(self.average) if self.average else math.inf,
-        )
 
     def _fitted(self) -> dict[str, Any]:
         coef, intercept = self._descent.coefficients()

@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 
 class Iterates(NamedTuple):
-    """What a partition adds to the next state: its last iterate by its share of the examples, the sum of its iterates."""
+    """What a partition adds to the next state: its last iterate times its share of the examples, and its sums."""
 
     coef: Floats
     intercept: Floats

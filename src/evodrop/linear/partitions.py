@@ -3,8 +3,8 @@
 A partition is checked and described, :func:`make_part` and :func:`describe`; then it gets its noise, :func:`prepare`,
 from the second moments of all partitions. :mod:`evodrop.linear.local_epochs` goes on from there.
 
-Results are tuples of arrays, so that Dask knows how large they are. Nothing here changes what it is given: a task is run
-again after a worker has died, and has to find the same.
+Results are tuples of arrays, so that Dask knows how large they are. Nothing here changes what it is given: after a
+worker has died a task is run again, and has to find the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,19 @@ from evodrop.linear.model import Model, make_examples
 from evodrop.linear.plans import Plan, make_plan
 from evodrop.linear.problems import Rows, split_rows
 
-__all__ = ["Facts", "Moments", "Part", "Ready", "Recipe", "describe", "make_part", "plan_for", "prepare", "squares_of", "stream_of"]
+__all__ = [
+    "Facts",
+    "Moments",
+    "Part",
+    "Ready",
+    "Recipe",
+    "describe",
+    "make_part",
+    "plan_for",
+    "prepare",
+    "squares_of",
+    "stream_of",
+]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -125,7 +137,9 @@ def prepare(number: int, part: Part, moments: Moments, recipe: Recipe) -> Ready:
     """A partition with the labels that all partitions share, and with its noise."""
     labels = np.searchsorted(moments.classes, part.classes).astype(np.int64)[part.examples.labels]
     ready = Ready(number, part.examples._replace(labels=labels), part.d, part.rows, None)
-    return ready if recipe.dropout["dropout"] == "weight-aware" else ready._replace(plan=plan_for(ready, moments, recipe))
+    return (
+        ready if recipe.dropout["dropout"] == "weight-aware" else ready._replace(plan=plan_for(ready, moments, recipe))
+    )
 
 
 def _with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
@@ -154,6 +168,4 @@ def plan_for(ready: Ready, moments: Moments | None, recipe: Recipe, model: Model
     assert moments is not None
     seen = sum_squares(ready.examples, ready.rows.training, ready.d)[1]
     norms = None if model is None else model.weight_norms
-    return make_plan(
-        moments=moments.moments, examples=ready.examples, seen=seen, weight_norms=norms, **recipe.dropout
-    )
+    return make_plan(moments=moments.moments, examples=ready.examples, seen=seen, weight_norms=norms, **recipe.dropout)

@@ -11,8 +11,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from evodrop.linear.blocks import as_arrays, is_dask, paired_blocks
+from evodrop.linear.classifier import has_probabilities
 from evodrop.linear.connection import connected
-from evodrop.linear.estimators import DropoutSGDClassifier, has_probabilities
+from evodrop.linear.estimators import DropoutSGDClassifier
 
 __all__ = ["BlockwiseClassifier"]
 
@@ -48,7 +49,7 @@ class BlockwiseClassifier(DropoutSGDClassifier):
         Args:
             X, y, sample_weight: as for ``fit``, or all in memory.
         """
-        from dask import delayed
+        from dask.delayed import delayed
 
         if not is_dask(X) and y is not None:
             return float(super().score(X, y, sample_weight))
@@ -65,13 +66,14 @@ class BlockwiseClassifier(DropoutSGDClassifier):
     def _scored(self, method: Callable[[Any], Array], X: Any, dtype: np.dtype[Any]) -> Any:
         if not is_dask(X):
             return method(X)
-        from dask import delayed
+        from dask.delayed import delayed
 
         check_is_fitted(self)
         one = method(np.zeros((1, self.n_features_in_)))  # its shape, for blocks that have no row
         axes = {"drop_axis": 1} if one.ndim == 1 else {"chunks": (X.chunks[0], one.shape[1:])}
-        given = {"name": method.__name__, "like": one[:0].astype(dtype), "dtype": dtype, "meta": one[:0].astype(dtype)}
-        return X.map_blocks(_apply, delayed(self._model()), method=given.pop("name"), **given, **axes)
+        none = one[:0].astype(dtype)
+        model = delayed(self._model())
+        return X.map_blocks(_apply, model, method=method.__name__, none=none, dtype=dtype, meta=none, **axes)
 
     def _model(self) -> DropoutSGDClassifier:
         """What a worker needs to predict, and no more."""
@@ -81,8 +83,8 @@ class BlockwiseClassifier(DropoutSGDClassifier):
         return model
 
 
-def _apply(block: Any, model: DropoutSGDClassifier, method: str, like: Array) -> Array:
-    return np.asarray(getattr(model, method)(block), like.dtype) if block.shape[0] else like
+def _apply(block: Any, model: DropoutSGDClassifier, method: str, none: Array) -> Array:
+    return np.asarray(getattr(model, method)(block), none.dtype) if block.shape[0] else none
 
 
 def _hits(model: DropoutSGDClassifier, X: Any, y: Any, weight: Any) -> tuple[float, float]:

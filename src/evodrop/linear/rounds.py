@@ -20,58 +20,16 @@ from evodrop.linear.callbacks import progress_bar
 from evodrop.linear.descent import finite_sum, is_idle, overflow, warn_of_no_convergence
 from evodrop.linear.local_epochs import State, add, count_hits, first_state, next_state, run_epochs
 from evodrop.linear.model import Model, make_examples
-from evodrop.linear.partitions import Facts, Moments, Recipe, describe, make_part, prepare, squares_of
+from evodrop.linear.partitions import Moments, Recipe, prepare, squares_of
 from evodrop.linear.plans import Plan, make_plan
+from evodrop.linear.surveys import Survey
 
-__all__ = ["Rounds", "Schedule", "Survey", "coefficients", "survey"]
+__all__ = ["Rounds", "Schedule", "coefficients"]
 
-Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Future = Any
 
 CHECKPOINT = 10  # rounds from one copy of the model with the driver to the next: so many are lost at most
-
-
-class Survey(NamedTuple):
-    """What is known of the partitions before the first step. Those without training examples are left out."""
-
-    parts: dict[int, Future]
-    facts: dict[int, Facts]
-    d: int
-    classes: Array
-
-    def counts(self) -> Array:
-        """How many training examples each class has."""
-        counts = np.zeros(len(self.classes), np.int64)
-        for facts in self.facts.values():
-            counts[np.searchsorted(self.classes, facts.classes)] += facts.counts
-        return counts
-
-    def total(self, name: str) -> float:
-        """The sum of one of the facts."""
-        return sum(getattr(facts, name) for facts in self.facts.values())
-
-
-def survey(client: Any, blocks: Sequence[tuple[Any, Any, Any]], fraction: float | None, seed: int) -> Survey:
-    """Have every partition checked on the cluster, where it stays, and compare what they hold.
-
-    Args:
-        client: of the cluster.
-        blocks: delayed X, y and weight of each partition.
-        fraction: of the examples to set aside for validation, or None.
-        seed: of the fit.
-    """
-    from dask import delayed
-
-    parts = client.compute([delayed(make_part)(i, *block, fraction, seed) for i, block in enumerate(blocks)])
-    facts = dict(enumerate(client.gather([client.submit(describe, part, pure=False) for part in parts])))
-    d = _common_width(facts)
-    used = {i: fact for i, fact in facts.items() if fact.training}
-    if not used:
-        raise ValueError(f"none of the {len(facts)} partitions holds an example that has weight")
-    if fraction is not None and not any(fact.validation for fact in used.values()):
-        raise ValueError("early_stopping finds no partition large enough to set examples aside; make larger ones")
-    return Survey({i: parts[i] for i in used}, used, d, _all_classes(used))
 
 
 class Schedule(NamedTuple):
@@ -115,7 +73,7 @@ class Rounds:
         """
         moments = self._second_moments(client, found)
         held = _hold(client, moments)
-        ready = [client.submit(prepare, i, part, held, recipe, pure=False) for i, part in found.parts.items()]
+        ready = {i: found.submit(client, i, prepare, i, part, held, recipe) for i, part in found.parts.items()}
         spare = held if recipe.dropout["dropout"] == "weight-aware" else None
         longest = max(facts.training for facts in found.facts.values())
         before = state = _hold(client, self.state)
@@ -125,7 +83,9 @@ class Rounds:
             while done < schedule.epochs and not stops:
                 start, own = perf_counter(), min(schedule.local_epochs, schedule.epochs - done)
                 before = _hold(client, state.result()) if costs and len(costs) % CHECKPOINT == 0 else state
-                tasks = [client.submit(run_epochs, part, before, spare, recipe, own, pure=False) for part in ready]
+                tasks = [
+                    found.submit(client, i, run_epochs, part, before, spare, recipe, own) for i, part in ready.items()
+                ]
                 restart = schedule.tail and len(self.history["loss"]).bit_count() == 1
                 sums = _tree_sum(client, tasks)
                 state = client.submit(next_state, before, sums, own * longest, restart, pure=False)
@@ -141,15 +101,15 @@ class Rounds:
 
     def _second_moments(self, client: Any, found: Survey) -> Moments:
         """E[x_i^2] of all examples so far, these included: added up on the cluster."""
-        squares = _tree_sum(client, [client.submit(squares_of, part, pure=False) for part in found.parts.values()])
+        squares = _tree_sum(client, [found.submit(client, i, squares_of, part) for i, part in found.parts.items()])
         self.squares = finite_sum(self.squares, squares.result())
         self.total_weight += found.total("weight")
         return Moments(self.squares / self.total_weight, found.classes)
 
-    def _record(self, client: Any, found: Survey, ready: Sequence[Future], state: Future, start: float) -> float:
+    def _record(self, client: Any, found: Survey, ready: dict[int, Future], state: Future, start: float) -> float:
         """Write down how a round did; gives what it should make small."""
         loss = client.submit(_loss_of, state, pure=False)
-        hits = client.gather([client.submit(count_hits, part, state, pure=False) for part in ready])
+        hits = client.gather([found.submit(client, i, count_hits, part, state) for i, part in ready.items()])
         training, validation = np.sum(hits, axis=0)
         rows = found.total("validation")
         score = float(validation / rows) if rows else math.nan
@@ -203,26 +163,3 @@ def _plan(moments: Moments, recipe: Recipe, state: State | None) -> Plan:
         norms = model.weight_norms
     seen = np.zeros(d, np.bool_)
     return make_plan(moments=moments.moments, examples=nobody, seen=seen, weight_norms=norms, **recipe.dropout)
-
-
-def _common_width(facts: dict[int, Facts]) -> int:
-    widths: dict[int, int] = {}
-    for number, fact in facts.items():
-        widths.setdefault(fact.d, number)
-    if len(widths) > 1:
-        found = ", ".join(f"{d} in partition {number}" for d, number in widths.items())
-        raise ValueError(f"partitions differ in their number of features: {found}; make all blocks of X equally wide")
-    return next(iter(widths))
-
-
-def _all_classes(facts: dict[int, Facts]) -> Array:
-    """The classes of all partitions, each of which may lack some."""
-    kinds: dict[bool, int] = {}
-    for number, fact in facts.items():
-        kinds.setdefault(fact.classes.dtype.kind in "biuf", number)
-    if len(kinds) > 1:
-        raise ValueError(
-            f"the labels of partition {kinds[True]} are numbers and those of partition {kinds[False]} are not; "
-            "give all partitions labels of one kind"
-        )
-    return np.unique(np.concatenate([fact.classes for fact in facts.values()]))
