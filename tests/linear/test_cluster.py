@@ -122,24 +122,27 @@ def kill_one_that_learns(client, killed):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("average", ["tail", False])
-def test_a_worker_that_dies_costs_a_retry(client, average):
+@pytest.mark.parametrize(("workers", "average"), [(2, "tail"), (1, False)])
+def test_a_worker_that_dies_costs_a_retry(workers, average):
+    """Also if it was the last one: the fit goes on with the one that comes in its place."""
+    from distributed import Client
+
     many = sparse.vstack([X] * 40).tocsr(), np.tile(Y, 40)
     data = cut(many[0], 4000, 8000), cut(many[1], 4000, 8000)
     options = {"local_epochs": 15, "max_iter": 60, "average": average}
     undisturbed = fitted(*data, **options)
-    client.wait_for_workers(2, timeout=30)
     killed = threading.Event()
-    killer = threading.Thread(target=kill_one_that_learns, args=(client, killed), daemon=True)
-    killer.start()
-    try:
-        disturbed = fitted(*data, **options)
-        assert killed.is_set()
-    finally:
-        killed.set()
-        killer.join(timeout=10)
+    cluster = {"n_workers": workers, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with Client(**cluster, set_as_default=False) as own, own.as_current():
+        killer = threading.Thread(target=kill_one_that_learns, args=(own, killed), daemon=True)
+        killer.start()
+        try:
+            disturbed = fitted(*data, **options)
+            assert killed.is_set()
+        finally:
+            killed.set()
+            killer.join(timeout=10)
     assert_same(undisturbed, disturbed)
-    client.wait_for_workers(2, timeout=30)
 
 
 def test_no_process_holds_all_partitions(client, monkeypatch):

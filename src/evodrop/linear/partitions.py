@@ -47,6 +47,7 @@ NO_WEIGHT = np.ones(0)
 class Part(NamedTuple):
     """A partition, checked. Labels are places among its own classes."""
 
+    number: int
     examples: Examples
     d: int
     rows: Rows
@@ -110,7 +111,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
     try:
         X, y, weight = _with_weight(X, y, weight)
         if X.shape[0] == 0:
-            return _no_examples(X.shape[1])
+            return _no_examples(number, X.shape[1])
         X, y, weight = checked_examples(DropoutSGDClassifier(), X, y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
@@ -118,7 +119,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
     if fraction is not None and math.ceil(fraction * len(y)) >= len(y):
         fraction = None  # too few to set any aside
     rows = split_rows(labels, weight, fraction, stream_of(seed, number) % 2**32)
-    return Part(make_examples(X, labels, weight), X.shape[1], rows, classes)
+    return Part(number, make_examples(X, labels, weight), X.shape[1], rows, classes)
 
 
 def describe(part: Part) -> Facts:
@@ -133,10 +134,10 @@ def squares_of(part: Part) -> Floats:
     return sum_squares(part.examples, part.rows.training, part.d)[0]
 
 
-def prepare(number: int, part: Part, moments: Moments, recipe: Recipe) -> Ready:
+def prepare(part: Part, moments: Moments, recipe: Recipe) -> Ready:
     """A partition with the labels that all partitions share, and with its noise."""
     labels = np.searchsorted(moments.classes, part.classes).astype(np.int64)[part.examples.labels]
-    ready = Ready(number, part.examples._replace(labels=labels), part.d, part.rows, None)
+    ready = Ready(part.number, part.examples._replace(labels=labels), part.d, part.rows, None)
     return (
         ready if recipe.dropout["dropout"] == "weight-aware" else ready._replace(plan=plan_for(ready, moments, recipe))
     )
@@ -152,9 +153,9 @@ def _with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
     return X.tocsr()[kept] if sparse.issparse(X) else X[kept], np.asarray(y)[kept], np.asarray(weight)[kept]
 
 
-def _no_examples(d: int) -> Part:
+def _no_examples(number: int, d: int) -> Part:
     none = np.zeros(0, np.int64)
-    return Part(make_examples(sparse.csr_array((0, d)), none, NO_WEIGHT), d, Rows(none, none), none)
+    return Part(number, make_examples(sparse.csr_array((0, d)), none, NO_WEIGHT), d, Rows(none, none), none)
 
 
 def stream_of(seed: int, number: int) -> int:

@@ -22,7 +22,7 @@ from evodrop.linear.local_epochs import State, add, count_hits, first_state, nex
 from evodrop.linear.model import Model, make_examples
 from evodrop.linear.partitions import Moments, Recipe, prepare, squares_of
 from evodrop.linear.plans import Plan, make_plan
-from evodrop.linear.surveys import Survey
+from evodrop.linear.surveys import Survey, at_home
 
 __all__ = ["Rounds", "Schedule", "coefficients"]
 
@@ -73,7 +73,7 @@ class Rounds:
         """
         moments = self._second_moments(client, found)
         held = _hold(client, moments)
-        ready = {i: found.submit(client, i, prepare, i, part, held, recipe) for i, part in found.parts.items()}
+        ready = at_home(client, prepare, found.parts, held, recipe)
         spare = held if recipe.dropout["dropout"] == "weight-aware" else None
         longest = max(facts.training for facts in found.facts.values())
         before = state = _hold(client, self.state)
@@ -83,11 +83,9 @@ class Rounds:
             while done < schedule.epochs and not stops:
                 start, own = perf_counter(), min(schedule.local_epochs, schedule.epochs - done)
                 before = _hold(client, state.result()) if costs and len(costs) % CHECKPOINT == 0 else state
-                tasks = [
-                    found.submit(client, i, run_epochs, part, before, spare, recipe, own) for i, part in ready.items()
-                ]
+                tasks = at_home(client, run_epochs, ready, before, spare, recipe, own)
                 restart = schedule.tail and len(self.history["loss"]).bit_count() == 1
-                sums = _tree_sum(client, tasks)
+                sums = _tree_sum(client, list(tasks.values()))
                 state = client.submit(next_state, before, sums, own * longest, restart, pure=False)
                 del tasks, sums
                 costs.append(self._record(client, found, ready, state, start))
@@ -101,7 +99,7 @@ class Rounds:
 
     def _second_moments(self, client: Any, found: Survey) -> Moments:
         """E[x_i^2] of all examples so far, these included: added up on the cluster."""
-        squares = _tree_sum(client, [found.submit(client, i, squares_of, part) for i, part in found.parts.items()])
+        squares = _tree_sum(client, list(at_home(client, squares_of, found.parts).values()))
         self.squares = finite_sum(self.squares, squares.result())
         self.total_weight += found.total("weight")
         return Moments(self.squares / self.total_weight, found.classes)
@@ -109,7 +107,7 @@ class Rounds:
     def _record(self, client: Any, found: Survey, ready: dict[int, Future], state: Future, start: float) -> float:
         """Write down how a round did; gives what it should make small."""
         loss = client.submit(_loss_of, state, pure=False)
-        hits = client.gather([found.submit(client, i, count_hits, part, state) for i, part in ready.items()])
+        hits = client.gather(list(at_home(client, count_hits, ready, state).values()))
         training, validation = np.sum(hits, axis=0)
         rows = found.total("validation")
         score = float(validation / rows) if rows else math.nan

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from evodrop.linear.partitions import Facts, describe, make_part
 
-__all__ = ["Survey", "sortedness", "survey"]
+__all__ = ["Survey", "at_home", "sortedness", "survey"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -28,17 +28,9 @@ class Survey(NamedTuple):
     """What is known of the partitions. Those without training examples are left out."""
 
     parts: dict[int, Future]
-    homes: dict[int, list[str]]  # the workers that hold them
     facts: dict[int, Facts]
     d: int
     classes: Array
-
-    def submit(self, client: Any, number: int, task: Callable[..., Any], *arguments: Any) -> Future:
-        """A task for the worker that holds a partition, or for any if that one is gone.
-
-        Dask alone would now and then copy a small partition to an idle worker, until one worker holds them all.
-        """
-        return client.submit(task, *arguments, pure=False, **_at(self.homes[number]))
 
     def total(self, name: str) -> float:
         """The sum of one of the facts."""
@@ -61,7 +53,9 @@ def survey(client: Any, blocks: Sequence[tuple[Any, Any, Any]], fraction: float 
         fraction: of the examples to set aside for validation, or None.
         seed: of the fit.
     """
-    parts = _spread_out(client, blocks, fraction, seed)
+    from dask.delayed import delayed
+
+    parts = client.compute([delayed(make_part)(i, *block, fraction, seed) for i, block in enumerate(blocks)])
     facts = dict(enumerate(client.gather([client.submit(describe, part, pure=False) for part in parts])))
     d = _common_width(facts)
     used = {i: fact for i, fact in facts.items() if fact.training}
@@ -69,9 +63,7 @@ def survey(client: Any, blocks: Sequence[tuple[Any, Any, Any]], fraction: float 
         raise ValueError(f"none of the {len(facts)} partitions holds an example that has weight")
     if fraction is not None and not any(fact.validation for fact in used.values()):
         raise ValueError("early_stopping finds no partition large enough to set examples aside; make larger ones")
-    holders = client.who_has([parts[i] for i in used])
-    homes = {i: list(holders.get(parts[i].key, ()))[:1] for i in used}
-    found = Survey({i: parts[i] for i in used}, homes, used, d, _all_classes(used))
+    found = Survey({i: parts[i] for i in used}, used, d, _all_classes(used))
     _check_mixture(found.table())
     return found
 
@@ -98,22 +90,25 @@ def sortedness(table: Array) -> float:
     return math.sqrt(max(0.0, spread - by_chance) / (min(partitions, classes) - 1))
 
 
-def _spread_out(client: Any, blocks: Sequence[Any], fraction: float | None, seed: int) -> list[Future]:
-    """The partitions, neighbours on one worker, so that most sums stay there; data that have a worker stay with it."""
-    from dask.delayed import delayed
-    from distributed import futures_of
+def at_home(client: Any, task: Callable[..., Any], partitions: dict[int, Future], *arguments: Any) -> dict[int, Future]:
+    """task(partition, *arguments) for each partition, by the worker that holds it; if that one is gone, by any.
 
-    workers = sorted(client.nthreads())
-    parts = []
-    for i, block in enumerate(blocks):
-        part = delayed(make_part)(i, *block, fraction, seed)
-        home = [] if futures_of(part, client=client) else [workers[i * len(workers) // len(blocks)]]
-        parts.append(client.compute(part, **_at(home)))
-    return parts
+    Left to itself, Dask copies small partitions to idle workers, until one of them holds all. Only tasks that need what
+    a worker holds may be sent so: one that needs nothing would wait for ever if its worker were the last to die, since
+    Dask does not offer it to workers that come later.
+    """
+    from distributed import wait
+
+    wait(list(partitions.values()))  # before, nobody holds it
+    holders = client.who_has(list(partitions.values()))
+    return {
+        number: client.submit(task, future, *arguments, pure=False, **_preferring(holders.get(future.key, ())))
+        for number, future in partitions.items()
+    }
 
 
-def _at(home: Sequence[str]) -> dict[str, Any]:
-    return {"workers": list(home), "allow_other_workers": True} if home else {}
+def _preferring(workers: Sequence[str]) -> dict[str, Any]:
+    return {"workers": list(workers)[:1], "allow_other_workers": True} if workers else {}
 
 
 def _check_mixture(table: Array) -> None:
