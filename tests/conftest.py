@@ -3,5 +3,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share
+
+
+@pytest.fixture(scope="session")
+def client():
+    """A client of two worker processes, which the tests share; a worker that a test has killed comes back."""
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        yield client

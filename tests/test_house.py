@@ -100,13 +100,14 @@ def test_what_is_imported_is_declared():
     """Also what another dependency brings along today: it may cease to."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    plain, extra = (
+    plain, extra, cluster = (
         {re.match(r"[\w-]+", line)[0] for line in lines}
-        for lines in (project["dependencies"], extras["torch"] + extras["lab"])
+        for lines in (project["dependencies"], extras["torch"] + extras["lab"], extras["dask"])
     )
     for path in SOURCE.rglob("*.py"):
         room = path.relative_to(SOURCE).with_suffix("").parts[0]
         may = plain | (extra if room in ("nn", "experiments", "cli") or path.stem == "figure" else set())
+        may |= cluster if room == "linear" else set()
         assert set(imported_packages(path)) <= may, path
 
 
@@ -147,7 +148,7 @@ def fresh(code):
         ("import evodrop", "torch sklearn numba numpy scipy"),
         ("import evodrop.definitions, evodrop.sampling", "torch sklearn"),
         ("import evodrop.nn", "sklearn rich"),
-        ("import evodrop.linear", "torch"),
+        ("import evodrop.linear", "torch dask distributed"),
         ("import evodrop.theory", "torch sklearn numba matplotlib rich"),
     ],
 )

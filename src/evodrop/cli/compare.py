@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Data, Jobs, checked_out, command_line, plain_stem, resumable, show
+from evodrop.cli.options import Cluster, Data, Jobs, checked_out, command_line, plain_stem, resumable, show
 
 
 def run(
@@ -29,6 +29,7 @@ def run(
         str | None, Option(help="step size, or grid: chosen from the paper's [one known to be good, else grid]")
     ] = None,
     jobs: Jobs = 2,
+    cluster: Cluster = None,
     data: Data = None,
     out: Annotated[
         Path | None,
@@ -44,11 +45,15 @@ def run(
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
     folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
+    if cluster is not None:
+        folder = folder.absolute()  # workers have working folders of their own
     with resumable():
         from evodrop.experiments.running.comparison import Question, compare
+        from evodrop.linear.connection import joblib_on
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
-        findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
+        with joblib_on(cluster):
+            findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
         show(findings)
     if findings.failed:
         raise Exit(1)

@@ -14,10 +14,14 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.report.reopening import Findings
 
-__all__ = ["Data", "Jobs", "checked_out", "command_line", "plain_stem", "resumable", "show"]
+__all__ = ["Cluster", "Data", "Jobs", "checked_out", "command_line", "plain_stem", "resumable", "show"]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
+Cluster = Annotated[
+    str | None,
+    Option("--cluster", help="address of a Dask scheduler whose workers do the runs; they see the same folders"),
+]
 ENDINGS = (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt")  # of files of examples
 STOPPED = 130  # the exit code of what Ctrl-C ended
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from evodrop.linear.callbacks import CallbackSupportMixin
 from evodrop.linear.validation import checked_rows
 
-__all__ = ["LinearClassifier", "probabilities"]
+__all__ = ["LinearClassifier", "has_probabilities", "probabilities"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -50,6 +50,16 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def has_probabilities(estimator: Any) -> bool:
+    """Whether its scores can become probabilities; an AttributeError says why not."""
+    if estimator.loss in ("log_loss", "modified_huber"):
+        return True
+    raise AttributeError(
+        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
+        "or CalibratedClassifierCV around this classifier"
+    )
 
 
 def probabilities(chances: Floats) -> Floats:

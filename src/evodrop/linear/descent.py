@@ -15,11 +15,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from evodrop.linear.callbacks import progress_bar
 from evodrop.linear.kernels import Examples, Settings
-from evodrop.linear.model import Model, sum_squares
+from evodrop.linear.model import Model, finite_sum, sum_squares
 from evodrop.linear.plans import Plan, make_plan
 from evodrop.linear.problems import Rows, guesses_of
 
-__all__ = ["Descent", "DivergedError"]
+__all__ = [
+    "Descent",
+    "DivergedError",
+    "bound_step",
+    "is_idle",
+    "overflow",
+    "warn_of_no_convergence",
+]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -44,6 +51,11 @@ class Descent:
         self.squares, self.total_weight = np.zeros(d), 0.0
         self.diverged = False
         self.history: History = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
+
+    @property
+    def averages(self) -> bool:
+        """Whether the average of the iterates is kept."""
+        return self.model.averages
 
     def run(
         self,
@@ -87,21 +99,17 @@ class Descent:
                     plan = make_plan(
                         moments=moments, examples=examples, seen=seen, weight_norms=self.model.weight_norms, **dropout
                     )
-                step = settings if radius is None else settings._replace(eta0=_bound_step(radius, plan, settings, rows))
-                history["loss"].append(self._epoch(examples, rows.training, plan, step, class_weights, shuffle))
-                history["train_error"].append(1.0 - self._accuracy(X, examples.labels, rows.training))
-                history["validation_score"].append(self._accuracy(X, examples.labels, rows.validation))
+                step = bound_step(radius, plan, settings, len(rows.training))
+                history["loss"].append(self.epoch(examples, rows.training, plan, step, class_weights, shuffle))
+                history["train_error"].append(1.0 - self.accuracy(X, examples.labels, rows.training))
+                history["validation_score"].append(self.accuracy(X, examples.labels, rows.validation))
                 history["seconds"].append(perf_counter() - start)
                 bar(epoch, f"loss {history['loss'][-1]:.4g}  error {history['train_error'][-1]:.2%}")
                 costs.append(-history["validation_score"][-1] if len(rows.validation) else history["loss"][-1])
-                if watch() or _is_idle(costs, patience, tol):
+                if watch() or is_idle(costs, patience, tol):
                     return epoch, plan
         if tol is not None:
-            warnings.warn(
-                f"no convergence in max_iter={epochs} epochs; increase max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+            warn_of_no_convergence(epochs, stacklevel=6)
         assert plan is not None  # there is at least one epoch
         return epochs, plan
 
@@ -114,20 +122,16 @@ class Descent:
 
     def _diverge(self) -> NoReturn:
         self.diverged = True
-        raise DivergedError(
-            f"the weights overflowed before step {self.model.step}; fit anew: "
-            "choose eta0 smaller, or divide X by its largest value"
-        )
+        raise overflow(self.model.step)
 
     def _second_moments(self, examples: Examples, rows: Array) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """E[x_i^2] of all examples so far, these included, and which features these have."""
-        weights = np.zeros_like(examples.weights)
-        weights[rows] = examples.weights[rows]
-        self.squares, seen = sum_squares(examples, weights, self.squares)
-        self.total_weight += float(weights.sum())
+        squares, seen = sum_squares(examples, rows, len(self.squares))
+        self.squares = finite_sum(self.squares, squares)
+        self.total_weight += float(examples.weights[rows].sum())
         return self.squares / self.total_weight, seen
 
-    def _epoch(
+    def epoch(
         self, examples: Examples, rows: Array, plan: Plan, settings: Settings, class_weights: Floats, shuffle: bool
     ) -> float:
         """One step for each row; gives the mean loss."""
@@ -138,7 +142,7 @@ class Descent:
             self._diverge()
         return total / float(examples.weights[rows].sum())
 
-    def _accuracy(self, X: sparse.csr_array, labels: Array, rows: Array) -> float:
+    def accuracy(self, X: sparse.csr_array, labels: Array, rows: Array) -> float:
         """The share of clean rows that the model gets right; nan if there is none."""
         if len(rows) == 0:
             return math.nan
@@ -146,7 +150,20 @@ class Descent:
         return float((guesses_of(scores) == labels[rows]).mean())
 
 
-def _is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
+def overflow(step: int) -> DivergedError:
+    """The error to raise when weights are no longer finite."""
+    return DivergedError(
+        f"the weights overflowed before step {step}; fit anew: choose eta0 smaller, or divide X by its largest value"
+    )
+
+
+def warn_of_no_convergence(epochs: int, stacklevel: int) -> None:
+    """Tell that a fit ended because it had no more epochs."""
+    message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
+    warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
+
+
+def is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
     """Whether the last ``patience`` epochs were not better, by ``tol`` and on average, than as many before them.
 
     Single epochs would mislead: noise makes one of them look so good that those after it look idle.
@@ -156,6 +173,9 @@ def _is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
     return sum(costs[-patience:]) > sum(costs[-2 * patience : -patience]) - tol * patience
 
 
-def _bound_step(radius: float, plan: Plan, settings: Settings, rows: Rows) -> float:
+def bound_step(radius: float | None, plan: Plan, settings: Settings, n: int) -> Settings:
+    """The settings with Theorem 1's step for n examples; as they are if ``radius``, r / G, is None."""
+    if radius is None:
+        return settings
     norm = math.sqrt(plan.squared_norm + settings.fit_intercept)  # an intercept is a feature that is always 1
-    return radius / max(norm * math.sqrt(len(rows.training)), 1e-150)
+    return settings._replace(eta0=radius / max(norm * math.sqrt(n), 1e-150))

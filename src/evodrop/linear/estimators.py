@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 
 from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, probabilities
+from evodrop.linear.classifier import LinearClassifier, has_probabilities, probabilities
 from evodrop.linear.descent import Descent
-from evodrop.linear.kernels import Settings
-from evodrop.linear.losses import LOSSES, steepest_slope
+from evodrop.linear.losses import steepest_slope
 from evodrop.linear.model import Model, make_examples
-from evodrop.linear.parameters import SGD_PARAMETERS
+from evodrop.linear.parameters import SGD_PARAMETERS, dropout_of, radius_of, settings_of
 from evodrop.linear.plans import check_options
 from evodrop.linear.problems import check_classes, number_labels, side_weights, split_rows
 from evodrop.linear.validation import checked_examples
@@ -28,15 +26,6 @@ __all__ = ["DropoutSGDClassifier"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-
-
-def _has_probabilities(estimator: DropoutSGDClassifier) -> bool:
-    if estimator.loss in ("log_loss", "modified_huber"):
-        return True
-    raise AttributeError(
-        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
-        "or CalibratedClassifierCV around this classifier"
-    )
 
 
 class DropoutSGDClassifier(LinearClassifier):
@@ -172,28 +161,15 @@ class DropoutSGDClassifier(LinearClassifier):
             classes: all classes of all parts; needed in the first call.
             sample_weight: (n,) weights, not negative.
         """
-        self._validate_params()  # scikit-learn does so in the first call only
-        self._check_options()
-        first = not hasattr(self, "_descent")
-        known = np.unique(classes) if classes is not None else None if first else self.classes_
-        if known is None:
-            raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
-        if self.early_stopping or self.class_weight == "balanced":
-            option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
-            raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
+        known, first = self._known_classes(classes), not hasattr(self, "_descent")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
-        check_classes(known)  # before anything is changed, as all that follows
-        number_labels(y, known)
+        number_labels(y, known)  # before anything is changed
         if first:
             self._begin(known, X.shape[1])
-        elif not np.array_equal(known, self.classes_):
-            raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
-        elif bool(self.average) != self._descent.model.averages:
-            raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
         self._learn(X, y, weight, 1, None)
         return self
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
         """(n, C) probabilities, of several classes of each against the rest, over their sum. For the losses "log_loss"
         and "modified_huber".
@@ -201,7 +177,7 @@ class DropoutSGDClassifier(LinearClassifier):
         scores = self.decision_function(X)
         return probabilities(expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
         """The logarithm of :meth:`predict_proba`."""
         with np.errstate(divide="ignore"):
@@ -212,12 +188,30 @@ class DropoutSGDClassifier(LinearClassifier):
         if self.learning_rate == "bound":
             steepest_slope(self.loss)
 
+    def _known_classes(self, classes: Any) -> Array:
+        """The classes of all parts, for partial_fit, after all checks that need no data."""
+        self._validate_params()  # scikit-learn does so in the first call only
+        self._check_options()
+        first = not hasattr(self, "_descent")
+        known = np.unique(classes) if classes is not None else None if first else self.classes_
+        if known is None:
+            raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
+        if self.early_stopping or self.class_weight == "balanced":
+            option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
+            raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
+        check_classes(known)
+        if not first and not np.array_equal(known, self.classes_):
+            raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
+        if not first and bool(self.average) != self._descent.averages:
+            raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
+        return known
+
     def _begin(self, classes: Array, d: int) -> None:
         check_classes(classes)
         self.classes_ = classes
         problems = 1 if len(classes) == 2 else len(classes)
         model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
-        self._descent = Descent(model, d, int(check_random_state(self.random_state).randint(2**31 - 1)))
+        self._descent: Any = Descent(model, d, self._new_seed())
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
         labels = number_labels(y, self.classes_)
@@ -229,9 +223,9 @@ class DropoutSGDClassifier(LinearClassifier):
             make_examples(X, labels, weight),
             rows,
             side_weights(self.class_weight, self.classes_, y[rows.training]),
-            self._settings(),
-            {"dropout": self.dropout, "rate": self.rate, "k": self.k, "match": self.match},
-            radius=self.radius / steepest_slope(self.loss) if self.learning_rate == "bound" else None,
+            settings_of(self),
+            dropout_of(self),
+            radius=radius_of(self),
             shuffle=self.shuffle,
             tail=self.average == "tail",
             epochs=epochs,
@@ -245,15 +239,8 @@ class DropoutSGDClassifier(LinearClassifier):
             setattr(self, name, value)
         watch.close()
 
-    def _settings(self) -> Settings:
-        return Settings(
-            LOSSES.index(self.loss),
-            float(self.eta0),
-            float(self.power_t) if self.learning_rate == "invscaling" else 0.0,
-            float(self.alpha),
-            bool(self.fit_intercept),
-            1.0 if self.average == "tail" else float(self.average) if self.average else math.inf,
-        )
+    def _new_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _fitted(self) -> dict[str, Any]:
         coef, intercept = self._descent.coefficients()

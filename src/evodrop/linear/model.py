@@ -30,7 +30,7 @@ from evodrop.linear.kernels import (
     score_rows,
 )
 
-__all__ = ["Model", "make_examples", "sum_squares"]
+__all__ = ["Model", "finite_sum", "make_examples", "sum_squares"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -81,12 +81,18 @@ class Model:
         """The number of the next step, from 1."""
         return int(self.blocks[0].state[STEP])
 
-    def start_at(self, coef: Floats, intercept: Floats) -> None:
-        """Begin with these coefficients instead of zeros."""
+    @property
+    def averaged(self) -> float:
+        """How many iterates the average is of."""
+        return float(self.blocks[0].state[AVERAGED])
+
+    def start_at(self, coef: Floats, intercept: Floats, step: int = 1) -> None:
+        """Begin with these coefficients, and this step, instead of zeros."""
         for block in self.blocks:
             part = slice(block.first, block.first + block.intercepts.shape[1])
             block.weights[:, : block.intercepts.shape[1]] = coef[part].T
             block.intercepts[0] = intercept[part]
+            block.state[STEP] = step
 
     def restart_average(self) -> None:
         """Forget the iterates so far: the average is of those to come."""
@@ -130,6 +136,11 @@ class Model:
         coef = np.concatenate([_mixed(block).T for block in self.blocks])
         return np.ascontiguousarray(coef), np.concatenate([_shifts(block) for block in self.blocks])
 
+    def last_iterate(self) -> tuple[Floats, Floats]:
+        """(C, d) weights and (C,) intercepts as they are now."""
+        parts = [block.state[SCALE] * block.weights[:, : block.intercepts.shape[1]].T for block in self.blocks]
+        return np.concatenate(parts), np.concatenate([block.intercepts[0] for block in self.blocks])
+
     def weight_norms(self) -> Floats:
         """(d,): the norm of each feature's weights over the problems, of the last iterate, in units of the largest."""
         squares = np.zeros(len(self.blocks[0].weights))
@@ -146,16 +157,22 @@ class Model:
             return list(threads.map(task, self.blocks))
 
 
-def sum_squares(examples: Examples, weights: Floats, before: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """(d,) weighted sums of the squares of each feature, with those before, and which features the examples have."""
-    squares, seen = np.zeros_like(before), np.zeros(len(before), np.bool_)
+def sum_squares(examples: Examples, rows: Array | slice, d: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(d,) sums of weight x_i^2 over these rows, and which of the d features the rows have."""
+    weights = np.zeros_like(examples.weights)
+    weights[rows] = examples.weights[rows]
+    squares, seen = np.zeros(d), np.zeros(d, np.bool_)
     add_squares(examples, weights, squares, seen)
-    with np.errstate(over="ignore"):  # told by the error below
-        squares += before
-        total = squares.sum()
-    if not math.isfinite(total):
-        raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
     return squares, seen
+
+
+def finite_sum(squares: Floats, more: Floats) -> Floats:
+    """Both sums of squares as one, which has a finite total."""
+    with np.errstate(over="ignore"):  # told by the error below
+        total = squares + more
+        if not math.isfinite(total.sum()):
+            raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
+    return total
 
 
 def _mixture(state: Floats) -> tuple[float, float]:

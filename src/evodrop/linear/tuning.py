@@ -13,6 +13,7 @@ from sklearn.model_selection import StratifiedShuffleSplit, check_cv
 from sklearn.utils import _safe_indexing
 
 from evodrop.linear.callbacks import progress_bar
+from evodrop.linear.connection import joblib_on
 from evodrop.linear.descent import DivergedError
 from evodrop.linear.validation import row_indexable
 
@@ -53,6 +54,7 @@ def tune_step_size(
     epochs: int = 10,
     sample_weight: Any = None,
     n_jobs: int | None = None,
+    cluster: Any = None,
     verbose: int = 1,
 ) -> Tuning:
     """The fixed step size of fastest convergence on the training data, the paper's protocol (Section 5.1).
@@ -69,6 +71,7 @@ def tune_step_size(
         grid: step sizes to try.
         epochs: of each.
         n_jobs: processes, as in joblib; a ``joblib.parallel_config`` around the call may choose another backend.
+        cluster: the address of a Dask scheduler, or a ``distributed.Client``: the fits run on its workers.
         verbose: 0 draws no progress bar.
 
     Examples:
@@ -79,16 +82,8 @@ def tune_step_size(
         ([1.0, 0.001], array([1, 0, 1, 0]))
     """
     protocol = {"learning_rate": "constant", "max_iter": epochs, "tol": None, "early_stopping": False}
-
-    def run(step: float) -> tuple[float, Any]:
-        model = clone(estimator).set_params(**protocol, eta0=step)
-        try:
-            model.fit(X, y, sample_weight=sample_weight)
-        except DivergedError:
-            return math.inf, None
-        return float(np.mean(model.history_["train_error"])), model
-
-    results = _try_out("step sizes", run, grid, n_jobs, verbose)
+    fixed = clone(estimator).set_params(**protocol)
+    results = _try_out("step sizes", _descend, grid, (fixed, X, y, sample_weight), n_jobs, cluster, verbose)
     errors = {step: error for step, (error, _) in results.items()}
     best = _best("eta0", errors)
     return Tuning("eta0", best, errors, results[best][1])
@@ -102,6 +97,7 @@ def tune_rate(
     *,
     cv: Any = None,
     n_jobs: int | None = None,
+    cluster: Any = None,
     verbose: int = 1,
 ) -> Tuning:
     """The dropout rate of least validation error.
@@ -112,7 +108,7 @@ def tune_rate(
         grid: rates to try.
         cv: None sets a fifth of each class aside, once, the same for every rate. Else a number of folds or a splitter
             of scikit-learn's; the error is the mean over the splits.
-        n_jobs: processes, as in joblib.
+        n_jobs, cluster: as for :func:`tune_step_size`.
         verbose: 0 draws no progress bar.
 
     Examples:
@@ -127,13 +123,22 @@ def tune_rate(
     once = StratifiedShuffleSplit(1, test_size=0.2, random_state=0)
     splitter = once if cv is None else check_cv(cv, y, classifier=True)
     splits = list(splitter.split(X, y))
-
-    def run(rate: float) -> float:
-        return float(np.mean([1.0 - _score(clone(estimator).set_params(rate=rate), X, y, *split) for split in splits]))
-
-    errors = _try_out("dropout rates", run, grid, n_jobs, verbose)
+    errors = _try_out("dropout rates", _mean_error, grid, (estimator, X, y, splits), n_jobs, cluster, verbose)
     best = _best("rate", errors)
     return Tuning("rate", best, errors, clone(estimator).set_params(rate=best).fit(X, y))
+
+
+def _descend(step: float, estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[float, Any]:
+    model = clone(estimator).set_params(eta0=step)
+    try:
+        model.fit(X, y, sample_weight=sample_weight)
+    except DivergedError:
+        return math.inf, None
+    return float(np.mean(model.history_["train_error"])), model
+
+
+def _mean_error(rate: float, estimator: Any, X: Any, y: Any, splits: Any) -> float:
+    return float(np.mean([1.0 - _score(clone(estimator).set_params(rate=rate), X, y, *split) for split in splits]))
 
 
 def _score(model: Any, X: Any, y: Any, training: Any, validation: Any) -> float:
@@ -145,14 +150,21 @@ def _score(model: Any, X: Any, y: Any, training: Any, validation: Any) -> float:
 
 
 def _try_out(
-    title: str, run: Callable[[float], Any], grid: Iterable[float], n_jobs: int | None, verbose: int
+    title: str,
+    run: Callable[..., Any],
+    grid: Iterable[float],
+    given: tuple[Any, ...],
+    n_jobs: int | None,
+    cluster: Any,
+    verbose: int,
 ) -> dict[float, Any]:
+    """run(value, *given) for each value; data among ``given`` go to a cluster once, not with every value."""
     values = list(dict.fromkeys(float(value) for value in grid))
     if not values:
         raise ValueError(f"grid is empty, but tuning needs {title} to try")
     results: dict[float, Any] = {}
-    with progress_bar(title, len(values), bool(verbose)) as bar:
-        outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(run)(value) for value in values)
+    with progress_bar(title, len(values), bool(verbose)) as bar, joblib_on(cluster):
+        outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(run)(value, *given) for value in values)
         for value, outcome in zip(values, outcomes, strict=True):
             results[value] = outcome
             bar(len(results), f"tried {value:g}")

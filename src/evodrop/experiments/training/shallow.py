@@ -25,7 +25,7 @@ from evodrop.experiments.training.evaluation import Evaluation
 from evodrop.experiments.training.keeping import keep_records
 from evodrop.linear.kernels import Settings
 from evodrop.linear.losses import LOSSES
-from evodrop.linear.model import Model, make_examples, sum_squares
+from evodrop.linear.model import Model, finite_sum, make_examples, sum_squares
 from evodrop.linear.plans import Plan, make_plan
 from evodrop.linear.problems import check_classes, guesses_of, number_labels, side_weights
 
@@ -70,8 +70,8 @@ class LinearTraining:
         self.settings = Settings(LOSSES.index("log_loss"), run.lr, 0.0, 0.0, True, 1.0)
         self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True, jobs=1)
         self.seed = int(np.random.RandomState(run.seed).randint(2**31 - 1))  # as the estimator takes a random_state
-        squares, self.seen = sum_squares(self.examples, self.examples.weights, np.zeros(d))
-        self.moments = squares / self.n
+        squares, self.seen = sum_squares(self.examples, slice(None), d)
+        self.moments = finite_sum(squares, np.zeros(d)) / self.n
         self.weight_norms, self.plan = np.zeros(d), list[Plan]()
         self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), RUNNING
         self.timed = np.zeros(3)  # steps, and their seconds by the clock and of the processor

@@ -1,0 +1,81 @@
+"""A cluster that is not there is told; one that is there does what joblib asks."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+import pytest
+from dask_blocks import cut, examples
+
+from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, connection, tune_rate, tune_step_size
+from evodrop.linear.connection import connected
+
+X, Y = examples()
+ESTIMATOR = DropoutSGDClassifier(random_state=0, max_iter=3, tol=None)
+
+
+@pytest.fixture
+def nobody():
+    """The address of a port at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_scheduler_that_cannot_be_reached(nobody, monkeypatch):
+    monkeypatch.setattr(connection, "ANSWER", 1)
+    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at '{nobody}' within 1 seconds"):
+        DaskDropoutSGDClassifier(cluster=nobody).fit(cut(X), Y)
+    with pytest.raises(ConnectionError, match="start one with 'dask scheduler'"):
+        tune_step_size(ESTIMATOR, X, Y, [0.1], cluster=nobody, verbose=0)
+
+
+def test_no_client_and_no_address():
+    with pytest.raises(ValueError, match=r"there is no Dask client; make one first, client = distributed.Client\(\)"):
+        DaskDropoutSGDClassifier().fit(cut(X), Y)
+    with pytest.raises(ValueError, match="an address has a port"), connected("tcp://host"):
+        pass
+    with pytest.raises(TypeError, match="cluster is a int"), connected(5):
+        pass
+
+
+def test_a_scheduler_without_workers(monkeypatch):
+    from distributed import Client
+
+    monkeypatch.setattr(connection, "WORKERS", 0.5)
+    with (
+        Client(processes=False, n_workers=0, dashboard_address=":0", set_as_default=False) as empty,
+        pytest.raises(TimeoutError, match=r"has no free worker after 0.5 seconds; start some with 'dask worker inproc"),
+        connected(empty),
+    ):
+        pass
+
+
+def test_without_dask_the_door_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(ImportError, match=r"pip install 'evodrop\[dask\]'"), connected():
+        pass
+
+
+def test_an_address_is_enough(client):
+    model = DaskDropoutSGDClassifier(cluster=client.scheduler.address, random_state=0, max_iter=2, tol=None)
+    with client.as_current():
+        same = DaskDropoutSGDClassifier(random_state=0, max_iter=2, tol=None).fit(cut(X, 100), Y)
+    np.testing.assert_array_equal(model.fit(cut(X, 100), Y).coef_, same.coef_)
+
+
+def test_tuning_on_a_cluster_finds_the_same(client):
+    grid = [0.01, 0.1, 1.0]
+    alone = tune_step_size(ESTIMATOR, X, Y, grid, epochs=3, verbose=0)
+    for cluster in (client, client.scheduler.address):
+        together = tune_step_size(ESTIMATOR, X, Y, grid, epochs=3, cluster=cluster, verbose=0)
+        assert (together.best, together.errors) == (alone.best, alone.errors)
+        np.testing.assert_array_equal(together.estimator.coef_, alone.estimator.coef_)
+    rates = [tune_rate(ESTIMATOR, X, Y, [0.3, 0.6], cluster=where, verbose=0).errors for where in (None, client)]
+    assert rates[0] == rates[1]
+
+
+def test_an_error_on_a_worker_comes_back(client):
+    with pytest.raises(ValueError, match="one class"):
+        tune_step_size(ESTIMATOR, X, np.zeros(300), cluster=client, verbose=0)
