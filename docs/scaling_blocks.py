@@ -188,6 +188,7 @@ def resnet_share() -> str:
     head = ["10¹² operations/s", "network of a GPU", "compute, ms", "gradients, ms", "all communication"]
     assumed = (
         f"{GPUS} GPUs, {BATCH} pictures of 224 x 224 on each, "
-        f"{resnet_operations() / 1e9:.1f} 10⁹ operations a picture, {LATENCY * 1e6:.0f} microseconds for a small all_reduce."
+        f"{resnet_operations() / 1e9:.1f} 10⁹ operations a picture, "
+        f"{LATENCY * 1e6:.0f} microseconds for a small all_reduce."
     )
     return f"{assumed}\n\n{table([*head, 'sync alone', 'sync alone, latency of gloo'], rows)}"
