@@ -16,7 +16,7 @@ from evodrop.nn.alias import build_table, table_bits
 from evodrop.nn.draw import path_for
 from evodrop.nn.law import Law, find_chances
 
-pytest.importorskip("triton", reason="Triton is not installed: there are no wheels for this platform")
+pytest.importorskip("triton", reason="Triton is not installed")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 if DEVICE.type == "cpu" and not gpu._kernels().INTERPRETED:
     pytest.skip("there is no GPU, and TRITON_INTERPRET=1 is not set", allow_module_level=True)

@@ -25,7 +25,7 @@ __all__ = ["drop", "multiply", "obstacle"]
 
 BINS = 1024  # rows x units of a tile
 DRAWS = 512  # rows x draws at a time
-MOST_TILES = 8  # of a row: a wider one costs more draws than the plain path costs memory
+MOST_TILES = 8  # of a row: beyond, drawing again should cost more than the memory of the plain path; an estimate
 LEAST_CAPABILITY = (8, 0)  # the first with bfloat16
 
 
