@@ -26,7 +26,7 @@ bench: .venv/installed  ## ours against the peers in one run: prints a table, wr
 	$(BIN)/python benchmarks/networks.py
 
 .venv/installed: pyproject.toml constraints.txt
-	@echo "installing the pinned versions into .venv: a minute or two, some 1.5 GB"
+	@echo "installing the pinned versions into .venv: a minute or two, some 2.5 GB"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@

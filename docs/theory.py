@@ -5,26 +5,19 @@
     python docs/theory.py --data FOLDER   the blocks on real text too, from FOLDER/20news/train.svm.bz2 and
                                           FOLDER/reuters52/train.svm.bz2; without it they stay as they are
 
-A block stands between ``<!-- numbers: NAME -->`` and ``<!-- end -->``. The name is that of a function of
-``theory_blocks`` or ``theory_descent``; ``output`` is what the Python block before it prints. The Python blocks of the
-page share their names, as the cells of a notebook do.
+The name of a block is that of a function of ``theory_blocks`` or ``theory_descent``; see ``pages`` for the rest.
 """
 
 from __future__ import annotations
 
-import argparse
-import difflib
-import io
-import os
-import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import theory_blocks
 import theory_descent
+from pages import parser_for, renew
 
 PAGE = Path(__file__).with_name("theory.md")
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -43,75 +36,16 @@ BLOCKS: dict[str, Callable[[], str]] = {
     )
 }
 DATA_BLOCKS: dict[str, Callable[[Path], str]] = {"text": theory_blocks.text}
-MARKED = re.compile(
-    r"(?:```python\n(?P<code>(?:(?!```).)*)```\n+)?<!-- numbers: (?P<name>\S+) -->\n(?P<body>.*?)<!-- end -->",
-    flags=re.DOTALL,
-)
-
-
-def renewed(page: str, folder: Path | None) -> str:
-    """The page with every block as the code gives it now."""
-    scope: dict[str, Any] = {}
-
-    def block(match: re.Match[str]) -> str:
-        body = body_of(match["name"], match["code"], scope, folder)
-        if body is None:
-            return match[0]
-        return f"{match[0][: match.start('body') - match.start()]}\n{body}\n\n<!-- end -->"
-
-    return MARKED.sub(block, page)
-
-
-def body_of(name: str, code: str | None, scope: dict[str, Any], folder: Path | None) -> str | None:
-    """The text of a block, or None if it stays as it is."""
-    if name == "output" and code is not None:
-        return output(code, scope)
-    if name in DATA_BLOCKS:
-        return None if folder is None else DATA_BLOCKS[name](folder)
-    if name not in BLOCKS:
-        known = ", ".join(("output (after a Python block)", *BLOCKS, *DATA_BLOCKS))
-        raise SystemExit(f"the page has a block {name!r}, but a block is one of {known}")
-    return BLOCKS[name]()
-
-
-def output(code: str, scope: dict[str, Any]) -> str:
-    """What a Python block of the page prints; its names stay in the scope."""
-    printed = io.StringIO()
-    with redirect_stdout(printed):
-        exec(compile(code, PAGE.name, "exec"), scope)
-    return f"```text\n{printed.getvalue().rstrip()}\n```"
-
-
-def write(path: Path, text: str) -> None:
-    """To a new file first, so that no half of a page is ever seen."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Renew or check the numbers of docs/theory.md.")
-    parser.add_argument("page", nargs="?", type=Path, default=PAGE, help="docs/theory.md unless another is named")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a number is out of date")
+    parser = parser_for(PAGE)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="renew the blocks on real text from these files")
     options = parser.parse_args()
     if options.data is not None and (lacking := theory_blocks.lacking(options.data)):
         parser.error(f"--data: there is no file {str(lacking[0])!r}; the blocks on real text are made from it")
-    if not options.page.is_file():
-        parser.error(f"there is no page {str(options.page)!r}")
-    old = options.page.read_text(encoding="utf-8")
-    new = renewed(old, options.data)
-    difference = difflib.unified_diff(old.splitlines(), new.splitlines(), "the page", "the code", lineterm="")
-    print("\n".join(difference) or "every number of the page is what the code gives")
-    if options.check and new != old:
-        print("the page is out of date; `python docs/theory.py` renews it", file=sys.stderr)
-        return 1
-    if new != old:
-        write(options.page, new)
-    return 0
+    on_data = {name: options.data and partial(block, options.data) for name, block in DATA_BLOCKS.items()}
+    return renew(options.page, {**BLOCKS, **on_data}, options.check)
 
 
 if __name__ == "__main__":

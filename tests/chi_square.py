@@ -56,6 +56,8 @@ def _p_value(draws: np.ndarray, cells: np.ndarray, chances: np.ndarray) -> float
     assert seen.sum() == len(draws)
     expected = chances / chances.sum() * len(draws)
     rare = expected < 5  # too few for the chi-square approximation: counted as one cell
+    if 0 < expected[rare].sum() < 5:  # still too few: with the rarest of the others, which has 5 or more
+        rare[np.where(rare, np.inf, expected).argmin()] = True
     seen = np.append(seen[~rare], seen[rare].sum())
     expected = np.append(expected[~rare], expected[rare].sum())
     possible = expected > 0

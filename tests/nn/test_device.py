@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.kernels import Task, integer_masses
+from evodrop.kernels import Task
 from evodrop.nn import EvolutionalDropout, EvolutionalDropout2d, device, functional, use_backend
 from evodrop.threads import run_section
 
@@ -49,16 +49,6 @@ def draw_mask_of(chances, seed):
     mask = np.empty((3, 4), np.uint8)
     run_section(Task.MASK, 1, counts=mask, table=chances, seed=seed % 2**64)
     return mask
-
-
-@pytest.mark.parametrize("concentration", [0.01, 0.1, 1.0, 100.0])
-@pytest.mark.parametrize("d", [1, 2, 1000, 100_000])
-def test_masses_are_those_of_the_cpu_to_within_2_to_the_minus_50(d, concentration):
-    probs = np.random.default_rng(d).dirichlet(np.full(d, concentration))
-    masses = device._integer_masses(torch.from_numpy(probs)).numpy()
-    assert sum(map(int, masses)) == 2**62
-    assert (masses[probs == 0] == 0).all()
-    assert abs(masses - integer_masses(probs, d)).max() < 2**12
 
 
 @pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])

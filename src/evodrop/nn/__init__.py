@@ -13,6 +13,9 @@
 ``layout``      which dimensions are examples, and which are units
 ``cpu``         the path of numba kernels
 ``device``      the path of plain torch operations
+``alias``       the alias table of that path
+``gpu``         the path of Triton kernels, with the same noise as that of plain torch
+``tiles``       those kernels
 ``statistics``  probabilities of a whole data set
 ==============  =========================================================================
 """

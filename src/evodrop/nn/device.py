@@ -1,8 +1,7 @@
 """The path for every other device: plain torch operations, exact as well.
 
-Integer masses and the words of :mod:`evodrop.stream`, as on the CPU; a word finds its unit by bisection of the running
-sum of the masses, where the CPU looks into an alias table, which no device builds quickly. Counts are added up as
-integers, and nothing is read back to the host.
+Integer masses, an alias table and the words of :mod:`evodrop.stream`, as on the CPU; only who fills whose bucket in
+the table differs. Counts are added up as integers, and nothing is read back to the host.
 """
 
 from __future__ import annotations
@@ -10,31 +9,47 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from evodrop.nn.law import Law, find_chances
+from evodrop.nn.alias import build_table, table_bits
+from evodrop.nn.law import Chances, Law, find_chances
 from evodrop.stream import GOLDEN, HASH, MASS_BITS, ROW_STEP
 
-__all__ = ["drop", "multiply"]
-
-CARRY_BITS = 20  # of the fraction that rounding a mass down cuts off
+__all__ = ["count_type", "draw_noise", "drop", "find", "multiply", "scale_for"]
 
 
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (n, d) and scale (d,) of the noise for ``rows``; the product goes to ``output``, if there is one."""
-    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
-    over = (0,) if rows.ndim == 2 else (0, 2)
-    rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
-    weights = None if given is None else _sound(given.to(wide), law)
-    found = find_chances(law, rms, weights)
-    if found.k is None:
-        counts = _draw_mask(found.chances, len(rows), seed)
-    else:
-        counts = _draw_counts(found.chances, found.k, found.most, len(rows), seed)
-        counts = torch.where(found.passes, 1, counts)
-    narrow = torch.uint8 if found.most < 2**8 else torch.int16 if found.most < 2**15 else torch.int32
-    counts, scale = counts.to(narrow), found.scale.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    found = find(rows, law, given)
+    counts, scale = draw_noise(found, len(rows), seed), scale_for(rows, found)
     if output is not None:
         multiply(rows, counts, scale, output)
     return counts, scale
+
+
+def find(rows: Tensor, law: Law, given: Tensor | None) -> Chances:
+    """What the law makes of the second moments of ``rows``."""
+    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
+    over = (0,) if rows.ndim == 2 else (0, 2)
+    rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
+    return find_chances(law, rms, None if given is None else _sound(given.to(wide), law))
+
+
+def draw_noise(found: Chances, size: int, seed: Tensor) -> Tensor:
+    """Counts (size, d) in the narrowest type that is sure to hold them."""
+    if found.k is None:
+        counts = _draw_mask(found.chances, size, seed)
+    else:
+        counts = _draw_counts(found.chances, found.k, found.most, size, seed)
+        counts = torch.where(found.passes, 1, counts)
+    return counts.to(count_type(found.most))
+
+
+def count_type(most: int) -> torch.dtype:
+    return torch.uint8 if most < 2**8 else torch.int16 if most < 2**15 else torch.int32
+
+
+def scale_for(rows: Tensor, found: Chances) -> Tensor:
+    scale: Tensor = found.scale.to(torch.float64 if rows.dtype == torch.float64 else torch.float32)
+    return scale
 
 
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
@@ -51,35 +66,29 @@ def _sound(given: Tensor, law: Law) -> Tensor:
 def _draw_counts(probs: Tensor, k: int | Tensor, most: int, size: int, seed: Tensor) -> Tensor:
     """Exact draws of Mult(probs; k), in blocks of about d draws, so that a large k does not need a large memory."""
     d = len(probs)
-    edges = _integer_masses(probs).cumsum(0)
+    table = build_table(probs)
     firsts = torch.arange(size, device=probs.device)[:, None] * d
     counts = torch.zeros(size * d, dtype=torch.int32, device=probs.device)
     block = max(d, 1024)
     for start in range(0, most, block):
         draws = torch.arange(start, min(start + block, most), device=probs.device)
-        units = torch.searchsorted(edges, _words(seed, size, draws), right=True)
+        units = _units(table, table_bits(d), _words(seed, size, draws))
         counted = (draws < k).to(torch.int32).expand(size, -1)
         counts.scatter_add_(0, (units + firsts).flatten(), counted.flatten())
     return counts.view(size, d)
 
 
+def _units(table: Tensor, bits: int, words: Tensor) -> Tensor:
+    """The unit that each word draws: its top bits are the bucket, the others are compared with the threshold there."""
+    bucket = words >> (MASS_BITS - bits)
+    entry = table[bucket]
+    below = words & ((1 << (MASS_BITS - bits)) - 1)
+    return torch.where(below < (entry >> bits), bucket, entry & ((1 << bits) - 1))
+
+
 def _draw_mask(keep: Tensor, size: int, seed: Tensor) -> Tensor:
     chances = (keep * 2.0**MASS_BITS).ceil().long()
     return _words(seed, size, torch.arange(len(keep), device=keep.device)) < chances
-
-
-def _integer_masses(probs: Tensor) -> Tensor:
-    """Integers that sum to 2^62 in proportion to probs, as :func:`evodrop.kernels.integer_masses` makes them."""
-    scale: float | Tensor = 2.0**MASS_BITS
-    for _ in range(2):
-        exact = probs * scale
-        whole = exact.floor()
-        cut = ((exact - whole) * 2.0**CARRY_BITS).long()
-        carried = cut.cumsum(0)
-        masses = whole.long() + (carried >> CARRY_BITS) - ((carried - cut) >> CARRY_BITS)
-        missing = 2**MASS_BITS - masses.sum()
-        scale = scale * (1.0 + missing.to(probs.dtype) / 2.0**MASS_BITS)
-    return torch.scatter_add(masses, 0, masses.argmax()[None], missing[None])
 
 
 def _words(seed: Tensor, size: int, draws: Tensor) -> Tensor:

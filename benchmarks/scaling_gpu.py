@@ -1,0 +1,90 @@
+"""Forward plus backward of dropout layers on a GPU: nn.Dropout, and ours by plain torch and by the Triton kernels.
+
+The contestants take turns in random order. A call goes through autograd on 128 float32 rows; the clock stops when the
+device has finished. Without a GPU the same calls are timed on the CPU, with the numba kernels in the place of Triton's,
+which shows that the benchmark runs and what the plain path costs, but nothing about a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy import median
+from rich.console import Console
+from rich.table import Column, Table
+from torch import Tensor, nn
+
+from evodrop.nn import EvolutionalDropout, use_backend
+
+Row = dict[str, Any]
+
+ROWS, P, WARM_UP = 128, 0.5, 3
+UNITS, QUICK = (256, 1024, 4096, 16384), (256, 1024)
+
+
+def contestants(device: torch.device) -> dict[str, tuple[nn.Module, str]]:
+    """A layer and a backend by name."""
+    kernels = "triton" if device.type == "cuda" else "numba"
+    ours = {f"EvolutionalDropout, {name}": (EvolutionalDropout(P), name) for name in ("torch", kernels)}
+    return {"nn.Dropout": (nn.Dropout(P), "auto"), **ours}
+
+
+def seconds_of_call(layer: nn.Module, backend: str, x: Tensor, upstream: Tensor) -> float:
+    wait(x.device)
+    start = time.perf_counter()
+    with use_backend(backend):
+        layer(x).backward(upstream)
+    wait(x.device)
+    return time.perf_counter() - start
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def race(d: int, rounds: int, device: torch.device) -> Row:
+    """The median seconds of each contestant."""
+    x = torch.randn(ROWS, d, device=device).relu().requires_grad_()
+    upstream, entered = torch.randn_like(x), contestants(device)
+    times: dict[str, list[float]] = {name: [] for name in entered}
+    for _ in range(rounds + WARM_UP):
+        for name in random.sample(list(entered), len(entered)):
+            times[name].append(seconds_of_call(*entered[name], x, upstream))
+    return {"d": d, **{name: float(median(seconds[WARM_UP:])) for name, seconds in times.items()}}
+
+
+def speed_table(rows: list[Row], device: torch.device) -> Table:
+    names = list(contestants(device))
+    columns = [Column(name, justify="right") for name in names]
+    title = f"microseconds, forward and backward, {ROWS} rows, {device}"
+    table = Table("d", *columns, Column(f"{names[1]} over {names[2]}", justify="right"), title=title)
+    for row in rows:
+        micros = [f"{row[name] * 1e6:,.0f}" for name in names]
+        table.add_row(str(row["d"]), *micros, f"{row[names[1]] / row[names[2]]:.2f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="dropout layers on a GPU, in a minute")
+    parser.add_argument("--quick", action="store_true", help="fewer units and rounds")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/scaling_gpu.json"), help="default: %(default)s")
+    asked = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    rows = [race(d, 5 if asked.quick else 50, device) for d in (QUICK if asked.quick else UNITS)]
+    about = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU: this says nothing about one"
+    Console(width=120, highlight=False).print(about, speed_table(rows, device))
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = asked.json.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps({"device": about, "torch": torch.__version__, "times": rows}, indent=1))
+    unfinished.replace(asked.json)
+
+
+if __name__ == "__main__":
+    main()
