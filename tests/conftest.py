@@ -3,4 +3,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))  # so that every folder of tests can import chi_square
+
+from process_groups import Ranks
+
+
+@pytest.fixture(scope="session")
+def two_ranks():
+    """A gloo group of two processes; see :class:`process_groups.Ranks`."""
+    ranks = Ranks(2)
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="session")
+def three_ranks():
+    """A gloo group of three processes."""
+    ranks = Ranks(3)
+    yield ranks
+    ranks.close()

@@ -13,17 +13,19 @@ from torch import Tensor
 from evodrop.nn.law import Law, find_chances
 from evodrop.stream import GOLDEN, HASH, MASS_BITS, ROW_STEP
 
-__all__ = ["drop", "multiply"]
+__all__ = ["drop", "multiply", "sum_squares", "wide"]
 
 CARRY_BITS = 20  # of the fraction that rounding a mass down cuts off
 
 
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
     """Counts (n, d) and scale (d,) of the noise for ``rows``; the product goes to ``output``, if there is one."""
-    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
-    over = (0,) if rows.ndim == 2 else (0, 2)
-    rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
-    weights = None if given is None else _sound(given.to(wide), law)
+    given = None if given is None else given.to(wide(rows))
+    if law.source == "batch" and given is not None:
+        rms, weights = given.sqrt(), None
+    else:
+        rms = _norms(rows) / rows[:, 0].numel() ** 0.5
+        weights = None if given is None else _sound(given, law)
     found = find_chances(law, rms, weights)
     if found.k is None:
         counts = _draw_mask(found.chances, len(rows), seed)
@@ -40,6 +42,19 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale)."""
     output.copy_(rows * (counts * scale))
+
+
+def sum_squares(rows: Tensor) -> Tensor:
+    """Sum over examples, and over positions if there are some, of the squares of each unit, as wide as can be."""
+    return _norms(rows).square()
+
+
+def _norms(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide(rows))
+
+
+def wide(rows: Tensor) -> torch.dtype:
+    return torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
 
 
 def _sound(given: Tensor, law: Law) -> Tensor:
