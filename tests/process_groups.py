@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-PATIENCE = 100.0  # seconds for a job, the start of the processes included
+PATIENCE = 200.0  # seconds for a job, the start of the processes included
 COLLECTIVE = timedelta(seconds=60)
 
 
