@@ -50,7 +50,8 @@ def sum_squares(rows: Tensor) -> Tensor:
 
 
 def _norms(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide(rows))
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide(rows))
+    return norms
 
 
 def wide(rows: Tensor) -> torch.dtype:

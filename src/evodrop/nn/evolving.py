@@ -7,14 +7,14 @@ before have a say too.
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from evodrop.nn import functional as F
 from evodrop.nn.modules import DrawingDropout, HeldProbabilities
-from evodrop.nn.recall import Recall
+from evodrop.nn.recall import Recall, follow, follow_once
 from evodrop.nn.sync import all_reduce_sums, group_named, local_sums, moments_of, name_of_group
 
 __all__ = ["EvolutionalDropout", "EvolutionalDropout1d", "EvolutionalDropout2d", "Evolving"]
@@ -82,17 +82,19 @@ class Evolving(DrawingDropout, HeldProbabilities):
         return sums if self.momentum is None else self._remember(sums, self.momentum)
 
     def _remember(self, sums: Tensor, momentum: float) -> Tensor:
-        """The running sums with this batch. A batch that is not finite is followed, but not remembered: it would stay
-        for ever, while the step that it belongs to is usually skipped."""
+        """The running sums with this batch, which are kept by a tensor of their own: nobody's copy changes."""
         before = torch.zeros_like(sums) if self.running_sums is None else self.running_sums
         if before.shape != sums.shape:
             raise ValueError(
                 f"the input has {len(sums) - 1} units, but the running sums are of {len(before) - 1}; "
                 "call reset_running_stats() first, or give each size of input a layer of its own"
             )
-        followed = (1.0 - momentum) * before + sums
-        self.running_sums = torch.where(followed.isfinite().all(), followed, before.to(followed.dtype))
-        return followed
+        if torch.compiler.is_compiling():
+            followed, kept = follow_once(sums, before, momentum, self._recall.number)
+        else:
+            followed, kept = follow(sums, before, momentum)
+        self.running_sums = kept
+        return cast(Tensor, followed)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if self.momentum is None:  # running sums are then as unexpected as any other name

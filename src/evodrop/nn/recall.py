@@ -7,14 +7,18 @@ checkpointing restores so that the noise can be made again too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Self
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-__all__ = ["Recall"]
+__all__ = ["Recall", "follow", "follow_once"]
 
-MOST = 64  # calls of one layer that may wait for their backward
+MOST = 16  # calls of one layer that may wait for their backward
+_numbers = count()
+_alive: WeakValueDictionary[int, Recall] = WeakValueDictionary()
 
 
 class Recall:
@@ -25,6 +29,8 @@ class Recall:
 
     def __init__(self) -> None:
         self.calls: dict[int, Tensor] = {}
+        self.number = torch.tensor(next(_numbers), device="cpu")  # a tensor: compilers make a graph for every int
+        _alive[int(self.number)] = self
 
     def __reduce__(self) -> tuple[type[Self], tuple[()]]:
         return type(self), ()
@@ -37,7 +43,7 @@ class Recall:
             make: sums the squares of this call.
             repeatable: whether it can be called again if too many calls came between: it changes no state.
         """
-        if torch.compiler.is_compiling():  # a compiled backward makes again what is in its graph, from the same inputs
+        if torch.compiler.is_compiling():  # a graph has no such moment; see follow_once
             return make()
         if _in_backward():
             known = self.calls.get(_state_of_generator(device))
@@ -54,6 +60,33 @@ class Recall:
             if len(self.calls) > MOST:
                 del self.calls[next(iter(self.calls))]
         return sums
+
+
+def follow(sums: Tensor, running: Tensor, momentum: float) -> tuple[Tensor, Tensor]:
+    """The running sums with a batch, and those to keep. A batch that is not finite is followed, but not kept: it would
+    stay for ever, while the step that it belongs to is usually skipped."""
+    followed = (1.0 - momentum) * running + sums
+    return followed, torch.where(followed.isfinite().all(), followed, running.to(followed.dtype))
+
+
+@torch.library.custom_op("evodrop::follow_once", mutates_args=())
+def follow_once(sums: Tensor, running: Tensor, momentum: float, number: Tensor) -> tuple[Tensor, Tensor]:
+    """:func:`follow` in a compiled graph, which may itself stand in a checkpoint: when backward runs the graph again,
+    the same sums are followed again and nothing is counted. ``number`` is that of the layer's :class:`Recall`."""
+    kept = running
+
+    def make() -> Tensor:
+        nonlocal kept
+        followed, kept = follow(sums, running, momentum)
+        return followed
+
+    followed = _alive[int(number)].sums_of_call(sums.device, make, repeatable=False)
+    return followed.clone(), kept.to(followed.dtype, copy=True)
+
+
+@follow_once.register_fake
+def _(sums: Tensor, running: Tensor, momentum: float, number: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+    return torch.empty_like(sums), torch.empty_like(sums)
 
 
 def _in_backward() -> bool:

@@ -96,7 +96,7 @@ def group_named(name: str | None) -> object:
     if name is None:
         return None
     try:
-        return torch.distributed.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type]
+        return torch.distributed.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
     except (RuntimeError, ValueError, LookupError) as error:
         raise RuntimeError(
             f"the process group {name!r} of a synchronised layer is not there any more; set its process_group anew, "
