@@ -42,7 +42,7 @@ def run(
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
     folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
     with resumable():
-        from evodrop.experiments.comparison import Question, compare
+        from evodrop.experiments.running.comparison import Question, compare
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
         findings = compare(question, folder, data=data, jobs=jobs, command=command_line())

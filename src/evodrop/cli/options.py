@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Exit, Option
 
 if TYPE_CHECKING:
-    from evodrop.experiments.reopening import Findings
+    from evodrop.experiments.report.reopening import Findings
 
 __all__ = ["Data", "Jobs", "command_line", "resumable", "show"]
 
@@ -38,7 +38,7 @@ def resumable() -> Iterator[None]:
 
 def show(findings: Findings) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
-    from evodrop.experiments.tables import print_findings
+    from evodrop.experiments.report.tables import print_findings
 
     print_findings(findings.outcomes)
     if findings.failed:
@@ -47,7 +47,7 @@ def show(findings: Findings) -> None:
 
 
 def _show_failures(findings: Findings) -> None:
-    from evodrop.experiments.live import label  # brings torch, which runs that failed have brought before
+    from evodrop.experiments.running.live import label  # brings torch, which runs that failed have brought before
 
     for ending in findings.failed:
         print(f"evodrop: {label(ending.run)} failed: {ending.error}", file=sys.stderr)
