@@ -8,7 +8,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share
 
-from process_groups import Ranks
+from process_groups import Ranks  # noqa: E402
 
 
 @pytest.fixture(scope="session")

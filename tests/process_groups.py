@@ -6,11 +6,13 @@ import multiprocessing
 import time
 import traceback
 from datetime import timedelta
+from multiprocessing.connection import wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-PATIENCE = 200.0  # seconds for a job, the start of the processes included
-COLLECTIVE = timedelta(seconds=60)
+PATIENCE = 300.0  # seconds for a job, the start of the processes included
+GRACE = 5.0  # for the others when one has failed
+COLLECTIVE = timedelta(seconds=200)
 
 
 class Ranks:
@@ -27,23 +29,19 @@ class Ranks:
             self._start()
         for pipe in self.pipes:
             pipe.send((job, arguments))
-        deadline, answers = time.monotonic() + PATIENCE, []
-        for rank, pipe in enumerate(self.pipes):
-            if not pipe.poll(max(0.0, deadline - time.monotonic())):
-                self.close()
-                raise AssertionError(f"rank {rank} of {self.size} gave no answer to {job.__name__} in {PATIENCE} s")
-            answers.append(self._received(rank, pipe))
-        failures = [f"rank {rank}: {answer}" for rank, (fine, answer) in enumerate(answers) if not fine]
+        answers, deadline = {}, time.monotonic() + PATIENCE
+        while len(answers) < self.size and time.monotonic() < deadline:
+            waiting = {pipe: rank for rank, pipe in enumerate(self.pipes) if rank not in answers}
+            for pipe in wait(list(waiting), timeout=1.0):
+                answers[waiting[pipe]] = fine, _ = _received(pipe)
+                if not fine:  # the others may wait for it for ever
+                    deadline = min(deadline, time.monotonic() + GRACE)
+        failures = [f"rank {rank}: {answer}" for rank, (fine, answer) in answers.items() if not fine]
+        failures += [f"rank {rank}: no answer to {job.__name__}" for rank in range(self.size) if rank not in answers]
         if failures:
             self.close()
             raise AssertionError("\n".join(failures))
-        return [answer for _, answer in answers]
-
-    def _received(self, rank, pipe):
-        try:
-            return pipe.recv()
-        except EOFError:
-            return False, f"process {rank} ended without an answer"
+        return [answers[rank][1] for rank in range(self.size)]
 
     def _start(self):
         context = multiprocessing.get_context("spawn")
@@ -66,6 +64,13 @@ class Ranks:
         if self.folder is not None:
             self.folder.cleanup()
         self.workers, self.pipes, self.folder = [], [], None
+
+
+def _received(pipe):
+    try:
+        return pipe.recv()
+    except EOFError:
+        return False, "its process ended without an answer"
 
 
 def _serve(rank, size, meeting, pipe):

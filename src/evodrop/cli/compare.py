@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, all_ranks, command_line, resumable, show
 
 
 def run(
@@ -37,11 +37,14 @@ def run(
     All methods of a seed begin with the same weights and see the same batches. A table shows live how they learn, and
     a report in HTML how fast and how well each of them did.
 
-    A run that was stopped goes on where it was; a finished one is not repeated.
+    A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
+    every batch of a network.
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
     folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
-    with resumable():
+    with resumable(), all_ranks(data) as leads:
+        if not leads:
+            return
         from evodrop.experiments.running.comparison import Question, compare
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
