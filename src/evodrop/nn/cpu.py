@@ -75,9 +75,11 @@ def _drop_usual(
         return None
     (size, d), threads = x.shape, _threads(x)
     k, bits = n_draws(d, law.p) if law.k is None else law.k, (d - 1).bit_length()
-    moments = weights if law.source == "batch" else None
+    moments = None
     if weights is None:
         weights = NONE if law.source == "batch" else np.ones(d)
+    elif law.source == "batch":
+        moments = weights
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
     plan = (weights, law.source == "batch", k, law.uniform_mix, bits)
     if threads == 1 and moments is None:

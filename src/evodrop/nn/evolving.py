@@ -7,6 +7,7 @@ before have a say too.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -26,6 +27,7 @@ class Evolving(DrawingDropout, HeldProbabilities):
     """What the evolutional layers share: whose second moments they follow."""
 
     running_sums: Tensor | None
+    function: Callable[..., Tensor]  # what the layer is a shell of
 
     def __init__(
         self,
@@ -42,6 +44,11 @@ class Evolving(DrawingDropout, HeldProbabilities):
         self.sync, self.process_group, self.momentum = sync, process_group, _checked_momentum(momentum)
         self._hold("running_sums", None)
         self._recall = Recall()
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.training and (self.sync or self.momentum is not None):
+            return self.function(input, self.p, moments=self.moments(input), **self.options())
+        return self.function(input, self.p, self.training, **self.options())
 
     @property
     def process_group(self) -> Any:
@@ -61,15 +68,14 @@ class Evolving(DrawingDropout, HeldProbabilities):
         """Forget all batches, as if the layer were new."""
         self.running_sums = None
 
-    def moments(self, input: Tensor) -> Tensor | None:
-        """(d,) second moments for this call to follow, or None for those of the input. It counts the call."""
-        if not self.training or (not self.sync and self.momentum is None):
-            return None
+    def moments(self, input: Tensor) -> Tensor:
+        """(d,) second moments of the batch of all processes, and of those before with momentum. It counts the call."""
         units, positions = self.dims(input)
-        repeatable = self.momentum is None
-        return moments_of(
-            self._recall.sums_of_call(input.device, lambda: self._sums(local_sums(input, units, positions)), repeatable)
-        )
+
+        def make() -> Tensor:
+            return self._sums(local_sums(input, units, positions))
+
+        return moments_of(self._recall.sums_of_call(input.device, make, repeatable=self.momentum is None))
 
     def dims(self, input: Tensor) -> Dims:
         """The dimensions that are units, and those whose positions share the noise of a unit."""
@@ -139,8 +145,7 @@ class EvolutionalDropout(Evolving):
         torch.Size([128, 150])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout(input, self.p, self.training, moments=self.moments(input), **self.options())
+    function = staticmethod(F.evolutional_dropout)
 
 
 class _ChannelDropout(Evolving):
@@ -162,18 +167,14 @@ class EvolutionalDropout1d(_ChannelDropout):
     """:class:`EvolutionalDropout` of whole channels: (N, C, L), or (C, L) for one example."""
 
     batched = 3
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout1d(input, self.p, self.training, moments=self.moments(input), **self.options())
+    function = staticmethod(F.evolutional_dropout1d)
 
 
 class EvolutionalDropout2d(_ChannelDropout):
     """:class:`EvolutionalDropout` of whole channels: (N, C, H, W), or (C, H, W) for one example."""
 
     batched = 4
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout2d(input, self.p, self.training, moments=self.moments(input), **self.options())
+    function = staticmethod(F.evolutional_dropout2d)
 
 
 def _checked_momentum(momentum: float | None) -> float | None:

@@ -237,10 +237,12 @@ def checked_channels(input: Tensor, batched: int) -> tuple[tuple[int, ...], tupl
 
 
 def _check_shape(given: Tensor | None, name: str, input: Tensor, units: tuple[int, ...]) -> None:
-    if given is not None and not isinstance(given, Tensor):
+    if given is None:
+        return
+    if not isinstance(given, Tensor):
         raise TypeError(f"{name} is a {type(given).__name__}, but it takes a tensor; torch.as_tensor makes one")
     d = count_units(input, units)
-    if given is not None and (tuple(given.shape) != (d,) or given.device != input.device):
+    if tuple(given.shape) != (d,) or given.device != input.device:
         raise ValueError(
             f"{name} has shape {tuple(given.shape)} on {given.device}, but an input of shape {tuple(input.shape)} on "
             f"{input.device} with units in dimensions {units} needs shape ({d},) on {input.device}"
