@@ -41,7 +41,7 @@ LABORATORY = {  # the same for the rooms of the laboratory; those above come fir
     "records": {"methods"},
     "training": {"datasets", "records"},
     "figures": {"datasets", "methods", "records"},
-    "claims": {"figures", "methods", "records"},
+    "claims": {"datasets", "figures", "methods", "records"},
     "plotting": {"claims", "figures"},
     "report": {"claims", "figures", "plotting", "records"},
     "running": {"claims", "datasets", "figures", "methods", "networks", "records", "report", "training"},

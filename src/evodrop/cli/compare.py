@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Data, Jobs, all_ranks, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, all_ranks, checked_out, command_line, plain_stem, resumable, show
 
 
 def run(
@@ -30,7 +30,10 @@ def run(
     ] = None,
     jobs: Jobs = 2,
     data: Data = None,
-    out: Annotated[Path | None, Option(help="folder of the results [runs/compare-DATASET]")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="folder of the results [runs/compare-DATASET]"),
+    ] = None,
 ) -> None:
     """Compare dropouts on the same network and data.
 
@@ -41,7 +44,7 @@ def run(
     every batch of a network.
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
-    folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
+    folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
     with resumable(), all_ranks(data) as leads:
         if not leads:
             return
@@ -52,3 +55,13 @@ def run(
         show(findings)
     if findings.failed:
         raise Exit(1)
+
+
+def _name_of(dataset: str) -> str:
+    """What a folder is called after a data set; after svm:web/train.svm,web/test.svm it is web-train."""
+    from evodrop.experiments.datasets import PAIR
+
+    if dataset.startswith(PAIR):
+        train = Path(dataset.removeprefix(PAIR).split(",")[0]).expanduser().absolute()
+        dataset = f"{train.parent.name}-{plain_stem(train)}"
+    return re.sub("[^A-Za-z0-9._]+", "-", dataset).strip("-.") or "data"

@@ -15,19 +15,26 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.report.reopening import Findings
 
-__all__ = ["Data", "Jobs", "all_ranks", "command_line", "resumable", "show"]
+__all__ = ["Data", "Jobs", "all_ranks", "checked_out", "command_line", "plain_stem", "resumable", "show"]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
+ENDINGS = (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt")  # of files of examples
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # set by torchrun
 STOPPED = 130  # the exit code of what Ctrl-C ended
 
 
 def command_line() -> str:
     """What was typed, for the report to say."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1")) if LAUNCHED in os.environ else 1
-    begin = ["evodrop"] if ranks == 1 else ["torchrun", f"--nproc-per-node={ranks}", "-m", "evodrop"]
-    return shlex.join([*begin, *sys.argv[1:]])
+    return shlex.join([*_launcher(), "evodrop", *sys.argv[1:]])
+
+
+def _launcher() -> list[str]:
+    """What comes before the command if torchrun has started it."""
+    if LAUNCHED not in os.environ:
+        return []
+    nodes, ranks = (os.environ.get(name, "1") for name in ("GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    return ["torchrun", f"--nnodes={nodes}", f"--nproc-per-node={ranks}", "-m"]
 
 
 @contextmanager
@@ -44,6 +51,28 @@ def all_ranks(data: Path | None) -> Iterator[bool]:
 
     with joined(data) as leads:
         yield leads
+
+
+def checked_out(folder: Path) -> Path:
+    """The folder itself if it is one or can be made, or an error that names --out."""
+    if folder.suffix == ".html" and not folder.is_dir():
+        raise ValueError(f"--out is {str(folder)!r}, but it takes a folder: the page in it is called report.html")
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise ValueError(f"--out is {str(folder)!r}, but {str(place)!r} is a file; name a folder")
+    return folder
+
+
+def plain_stem(path: Path) -> str:
+    """The name of a file of examples without its endings.
+
+    Examples:
+        >>> plain_stem(Path("data/train.svm.bz2"))
+        'train'
+    """
+    while path.suffix in ENDINGS:
+        path = path.with_suffix("")
+    return path.name
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from evodrop.cli.options import command_line, show
+from evodrop.cli.options import checked_out, command_line, show
 
 
 def run(
@@ -18,7 +18,7 @@ def run(
     """Make the report of runs again from their records."""
     from evodrop.experiments.report.reopening import reopen_all
 
-    target = out or (folders[0] if len(folders) == 1 else Path())
+    target = checked_out(out or (folders[0] if len(folders) == 1 else Path()))
     if tensorboard:
         from evodrop.experiments.report.tensorboard import event_writer, write_events
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from evodrop.cli.options import Data, Jobs, all_ranks, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, all_ranks, checked_out, command_line, resumable, show
 
 if TYPE_CHECKING:
     from evodrop.experiments.figures.panels import Panel
@@ -52,6 +52,8 @@ def _reproduce(name: str, extent: Extent, results: Path | None, jobs: int, data:
     from evodrop.experiments.running.reproduction import gone_back_on, panels_named, reproduce
 
     panels, absent = panels_named(name, data)
+    for folder in (out, *(out / panel.id for panel in panels)):
+        checked_out(folder)
     kept = {} if results is None else _kept(panels, results, name != "all")
     broken = bool(absent)
     with resumable():

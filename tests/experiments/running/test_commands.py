@@ -102,6 +102,32 @@ def test_what_is_wrong_is_one_line_and_nothing_is_written(folder, capsys, words,
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("words", [["compare"], ["report", "runs"], ["reproduce", "fig1-20news"]])
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("taken", "but 'taken' is a file; name a folder"),
+        ("taken/deeper", "but 'taken' is a file; name a folder"),
+        ("page.html", "the page in it is called report.html"),
+    ],
+)
+def test_where_the_results_go_is_a_folder(folder, capsys, words, out, told):
+    (folder / "taken").write_text("mine")
+    code, printed, err = answer(capsys, *words, "--out", out)
+    assert (code, printed) == (1, "")
+    assert err.startswith(f"evodrop: --out is '{out}'")
+    assert told in err
+    assert [path.name for path in folder.iterdir()] == ["taken"]
+
+
+def test_a_pair_of_files_has_a_short_folder(folder, capsys):
+    (folder / "web").mkdir()
+    name = sparse_text.write_pair(folder / "web")
+    words = ["--methods", "standard", "--seeds", "1", "--epochs", "1", "--lr", "0.1", "--jobs", "1"]
+    code, out, _ = answer(capsys, "compare", "--dataset", name, *words)
+    assert (code, out.splitlines()[-1]) == (0, "report: runs/compare-web-train/report.html")
+
+
 def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     sparse_text.write_packed(folder / "20news")
     words = ["reproduce", "fig1-20news", "--quick", "--epochs", "1", "--jobs", "1", "--data", "."]

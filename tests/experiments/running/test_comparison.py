@@ -15,6 +15,7 @@ from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import METHODS
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.folder import read_records
+from evodrop.experiments.report.reopening import reopen_all
 from evodrop.experiments.running import comparison, rates
 from evodrop.experiments.running.comparison import Question, compare, panel_of
 
@@ -85,6 +86,8 @@ def test_a_match_and_a_rate_are_given_to_the_methods_that_have_them():
         (Question(lr="fast"), DIGITS, "lr is 'fast', but it is a positive number, or 'grid'"),
         (Question(lr="-1"), DIGITS, "lr is '-1'"),
         (Question(lr="inf"), DIGITS, "lr is 'inf'"),
+        (Question(rate="tune", match="noise"), DIGITS, "match is 'noise' and rate is 'tune', but a match sets methods"),
+        (Question(rate="tune", match="distinct"), DIGITS, "name a rate, or leave the match out"),
     ],
 )
 def test_what_does_not_go_together_is_refused(question, data, words):
@@ -107,11 +110,16 @@ def test_a_comparison_from_end_to_end(tmp_path):
     assert compare(question, tmp_path / "out", jobs=1, command="evodrop compare [this]").report.read_bytes() == before
 
 
-def test_another_question_in_the_same_folder_is_answered_alone(tmp_path):
+def test_another_question_in_the_same_folder_is_answered_alone(tmp_path, capsys):
     short = Question(methods=("none",), seeds=1, epochs=1)
-    compare(short, tmp_path, jobs=1)
+    for _ in range(2):
+        compare(short, tmp_path, jobs=1, command="evodrop compare --methods none")
+        assert "another protocol" not in capsys.readouterr().err
     (outcome,) = compare(short._replace(epochs=2, methods=("standard",)), tmp_path, jobs=1).outcomes
     assert [run.method for run in outcome.runs] == ["standard"]
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == f"evodrop: {tmp_path} holds runs of another protocol (1), by: evodrop compare --methods none"
+    assert told[1].startswith("evodrop: they stay there, and are not in the report of this command")
 
 
 def test_a_grid_is_searched_with_the_first_seed_alone(tmp_path):
@@ -139,7 +147,14 @@ def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
         "none",
         f"standard{f', rate {best:g}' * (best != 0.5)}",
     ]
-    assert len(json.loads((tmp_path / "experiment.json").read_text())["runs"]) == 4
+    described = json.loads((tmp_path / "experiment.json").read_text())
+    assert (len(described["runs"]), len(described["trials"])) == (4, 2)
+    (tried,) = findings.outcomes[0].rates
+    assert (tried.method, list(tried.errors), tried.chosen) == ("standard", [0.2, 0.9], best)
+    page = findings.report.read_text()
+    assert all(f"{100 * error:.2f}%" in page for error in tried.errors.values())
+    again = reopen_all([tmp_path], tmp_path / "again", "")
+    assert again.outcomes[0].rates == findings.outcomes[0].rates
 
 
 def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):

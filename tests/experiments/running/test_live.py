@@ -84,6 +84,17 @@ def test_endings_are_told_in_a_line_and_in_the_table(tmp_path):
     assert "2 of 3 runs done, 1 failed" in text
 
 
+def test_runs_that_choose_a_rate_have_a_validation_error(tmp_path):
+    trial = tiny.run(dataset="validation:spots")
+    progress = Progress([trial], tmp_path, "a trial")
+    record = {"epoch": 4.0, "status": "finished", "clean_error": 0.5, "test_error": 0.25}
+    told = progress.note(Ending(trial, "finished", record))
+    assert "training error 50.00%, validation error 25.00%" in told
+    table = shown(progress, width=140)
+    assert "validation error" in table
+    assert "test error" not in told + table
+
+
 def test_when_all_is_done_no_time_is_left(tmp_path):
     """Runs that were done before take no time, so that nobody could say how fast they were."""
     for run in RUNS:

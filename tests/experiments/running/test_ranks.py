@@ -64,7 +64,7 @@ def test_torchrun_trains_data_parallel_and_one_rank_reports(tmp_path):
     [records] = out.glob("*/records.jsonl")
     assert json.loads(records.read_text().splitlines()[0])["environment"]["ranks"] == 2
     description = json.loads((out / "experiment.json").read_text())
-    assert description["command"].startswith("torchrun --nproc-per-node=2 -m evodrop compare")
+    assert description["command"].startswith("torchrun --nnodes=1 --nproc-per-node=2 -m evodrop compare")
 
 
 def test_what_is_wrong_is_told_once_and_ends_all_ranks(tmp_path):

@@ -56,7 +56,8 @@ def test_a_panel_from_end_to_end(done):
 
 def test_the_report_can_be_made_again_from_the_folder_alone(done, tmp_path):
     findings, out = done
-    folders, command, panel = reopen(out)
+    folders, command, panel, trials = reopen(out)
+    assert trials == ()
     assert (len(folders), command, panel) == (8, "evodrop reproduce fig1-20news --quick", NEWS)
     again = reopen_all([out], tmp_path, "another command")
     assert again.report.read_bytes() == findings.report.read_bytes()

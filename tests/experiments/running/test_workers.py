@@ -42,7 +42,7 @@ def test_a_worker_that_is_killed_costs_its_run_a_second_try(tmp_path, times, tol
     (tmp_path / "mortal.py").write_text(MORTAL)
     (tmp_path / "deaths").mkdir()
     command = [sys.executable, "-c", "import mortal; mortal.main()", str(times)]
-    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert answer.returncode == 0, answer.stderr
     assert f"uniform {told}" in answer.stdout.splitlines()
     assert len(os.listdir(tmp_path / "deaths")) == times
@@ -59,6 +59,7 @@ def test_a_worker_that_is_killed_costs_its_run_a_second_try(tmp_path, times, tol
 IN_A_THREAD = """
 import os, signal, threading
 from evodrop.experiments.running.workers import end_with
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 errors = []
 threading.excepthook = lambda found: errors.append(found.exc_value)
 thread = threading.Thread(target=end_with, args=(os.getppid(),))
@@ -75,12 +76,13 @@ def test_a_worker_may_be_a_thread_of_its_process():
 
 
 LABORATORY = """
-import sys
+import signal, sys
 from evodrop.experiments.running.laboratory import run_all
 from evodrop.experiments.records.runs import Run
 fields = {"dataset": "digits", "network": "digits", "method": "evolutional", "lr": 0.01, "epochs": 3000}
 runs = [Run(seed=seed, **fields) for seed in (0, 1)]
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     try:
         run_all(runs, sys.argv[1], jobs=2)
     except KeyboardInterrupt:
@@ -95,14 +97,17 @@ def test_workers_end_with_their_laboratory(tmp_path, blow):
     script.write_text(LABORATORY)
     command = [sys.executable, script, out]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
-        locks = _wait_for(lambda: [path for path in out.glob("*/lock") if path.read_text()], 2)
-        workers = [int(path.read_text().split()[0]) for path in locks]
-        assert process.pid not in workers
-        if blow == signal.SIGINT:
-            os.killpg(process.pid, blow)  # as a terminal does, to the whole group
-        else:
-            process.send_signal(blow)
-        told = process.communicate(timeout=60)[1]
+        try:
+            locks = _wait_for(lambda: [path for path in out.glob("*/lock") if path.read_text()], 2)
+            workers = [int(path.read_text().split()[0]) for path in locks]
+            assert process.pid not in workers
+            if blow == signal.SIGINT:
+                os.killpg(process.pid, blow)  # as a terminal does, to the whole group
+            else:
+                process.send_signal(blow)
+            told = process.communicate(timeout=60)[1]
+        finally:
+            process.kill()  # else a test that failed would wait for the end of the runs
     if blow == signal.SIGINT:
         assert (process.returncode, told) == (1, "stopped\n")
     _wait_for(lambda: [pid for pid in workers if not _is_alive(pid)], 2)
@@ -111,7 +116,7 @@ def test_workers_end_with_their_laboratory(tmp_path, blow):
             pass
 
 
-def _wait_for(find, n, seconds=60):
+def _wait_for(find, n, seconds=180):  # others may use the machine
     deadline = time.monotonic() + seconds
     while len(found := find()) < n:
         assert time.monotonic() < deadline

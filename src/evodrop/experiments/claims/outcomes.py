@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from evodrop.experiments.claims.summaries import Summary, summarise, time_of_processor
+from evodrop.experiments.claims.trials import RatesTried, rates_tried
 from evodrop.experiments.claims.verdicts import Judgement, judge_panel
+from evodrop.experiments.datasets.splits import VALIDATION
 from evodrop.experiments.figures.contenders import Contender, contenders_of, final_curves, key_of, tuning_curves
 from evodrop.experiments.figures.panels import Panel, shortened
 from evodrop.experiments.methods import CHALLENGERS, LINEAR
@@ -29,6 +31,7 @@ class Outcome:
         summaries: a row of the table for each contender.
         judgements: on the claims of the panel.
         shortened: what is less than the panel's protocol, in words.
+        rates: that were tried for each method, if they were tuned.
         edges: which contenders have a step size at the edge of those tried, in words: a better one may lie beyond.
     """
 
@@ -42,6 +45,7 @@ class Outcome:
     judgements: list[Judgement]
     shortened: tuple[str, ...]
     edges: tuple[str, ...]
+    rates: tuple[RatesTried, ...]
 
     @property
     def challenger(self) -> str | None:
@@ -61,23 +65,29 @@ class Outcome:
         return "examples seen" if all(run.network == LINEAR for run in self.runs) else "iterations"
 
 
-def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Outcome]:
+def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None, trials: Sequence[Curve] = ()) -> list[Outcome]:
     """The outcome on each data set, by name.
 
     Args:
         curves: of all runs.
         panel: that the runs belong to; those on other data sets are left without one.
+        trials: short runs that chose the rates, on a part of the training data.
     """
     by_dataset: dict[str, list[Curve]] = {}
     for curve in curves:
         by_dataset.setdefault(curve.dataset, []).append(curve)
     return [
-        _outcome(dataset, runs, panel if panel is not None and panel.dataset == dataset else None)
+        _outcome(
+            dataset,
+            runs,
+            panel if panel is not None and panel.dataset == dataset else None,
+            rates_tried(trial for trial in trials if trial.dataset == VALIDATION + dataset),
+        )
         for dataset, runs in sorted(by_dataset.items())
     ]
 
 
-def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None) -> Outcome:
+def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None, rates: tuple[RatesTried, ...]) -> Outcome:
     contenders = contenders_of(runs, () if panel is None else panel.contenders)
     curves = {contender.label: final_curves(runs, contender) for contender in contenders}
     baseline = _baseline(contenders) if panel is None else panel.baseline
@@ -97,6 +107,7 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None) -> Outcom
         judgements=[] if panel is None else judge_panel(panel, summaries),
         shortened=() if panel is None else _shortened(panel, contenders, tuning, curves),
         edges=tuple(words for row in summaries if (words := _edge(row, tuning[row.label]))),
+        rates=rates,
     )
 
 

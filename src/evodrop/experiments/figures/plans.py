@@ -64,6 +64,16 @@ class Plan:
             for contender in self.panel.contenders
         )
 
+    @property
+    def ids(self) -> set[str]:
+        """The names of all runs that the plan may take, whichever step sizes are chosen."""
+        finals = (self.final(dict.fromkeys(self._labels, step)) for step in self.panel.grid)
+        return {trial.run.id for trials in (self.tuning, *finals) for trial in trials}
+
+    @property
+    def _labels(self) -> list[str]:
+        return [contender.label for contender in self.panel.contenders]
+
     def choose(self, curves: Sequence[Curve]) -> dict[str, float]:
         """The step size of each contender, by label, from the curves of the first stage.
 

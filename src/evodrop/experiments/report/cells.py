@@ -9,7 +9,7 @@ from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Summary, Target
 from evodrop.experiments.records.record import DIVERGED
 
-__all__ = ["Cells", "cells_of", "duration"]
+__all__ = ["Cells", "cells_of", "duration", "percent"]
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 UNKNOWN, BASELINE = "-", "baseline"
@@ -59,6 +59,11 @@ def _error(error: Interval, row: Summary) -> str:
         return UNKNOWN
     half = error.half_width
     return f"{100 * error.mean:.2f}%" + ("" if half is None else f"{NO_BREAK}±{NO_BREAK}{100 * half:.2f}")
+
+
+def percent(error: float | None) -> str:
+    """An error, in percent."""
+    return UNKNOWN if error is None else f"{100 * error:.2f}%"
 
 
 def _change(change: Interval) -> str:

@@ -9,7 +9,7 @@ from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import VERDICTS, Judgement
 from evodrop.experiments.figures.panels import CHOICES
 from evodrop.experiments.records.record import RUNNING
-from evodrop.experiments.report.cells import cells_of
+from evodrop.experiments.report.cells import cells_of, percent
 from evodrop.experiments.report.markup import Markup, element, join, table
 from evodrop.experiments.report.plots import Plot
 
@@ -128,7 +128,23 @@ def summary_section(outcome: Outcome) -> Markup:
         cells_of(outcome),
     )
     words = [join(element("dt", contender.label), element("dd", contender.words)) for contender in outcome.contenders]
-    return join(rows, element("dl", *words))
+    return join(rows, _rates_table(outcome), element("dl", *words))
+
+
+def _rates_table(outcome: Outcome) -> Markup:
+    """The validation error of each rate that was tried; nothing if none was."""
+    if not outcome.rates:
+        return Markup("")
+    rates = sorted({rate for tried in outcome.rates for rate in tried.errors})
+    rows = [
+        (tried.method, *(percent(tried.errors.get(rate)) for rate in rates), f"{tried.chosen:g}")
+        for tried in outcome.rates
+    ]
+    caption = (
+        "Validation error of each dropout rate that was tried: one seed, a fifth of the training data set aside. The "
+        "least decides, and of equals the lower rate."
+    )
+    return table(caption, ("method", *(f"rate {rate:g}" for rate in rates), "chosen"), rows)
 
 
 def origin_section(outcomes: Sequence[Outcome], command: str) -> Markup:

@@ -39,6 +39,8 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
         console.print(Text(_legend(outcome)))
         if outcome.judgements:
             _print_either(console, verdict_table(outcome.judgements), _verdict_lines(outcome.judgements))
+        for tried in outcome.rates:
+            console.print(f"rate of {tried.words}", markup=False)
         for words in outcome.shortened:
             console.print(f"shorter than the protocol: {words}", markup=False)
         for words in outcome.edges:

@@ -137,6 +137,11 @@ def _contenders(question: Question, network: str) -> tuple[Contender, ...]:
     methods = question.methods or (TEXT_METHODS if network == LINEAR else tuple(METHODS))
     if network == LINEAR:  # the paper's method goes by two names
         methods = tuple("data-dependent" if method == "evolutional" else method for method in methods)
+    if question.rate == "tune" and question.match != "draws":
+        raise ValueError(
+            f"match is {question.match!r} and rate is 'tune', but a match sets methods equal at one rate, and tuning "
+            "gives each its own; name a rate, or leave the match out"
+        )
     rate = 0.5 if question.rate == "tune" else _rate(question.rate)
     return tuple(_contender(method, known, network, question.match, rate) for method in dict.fromkeys(methods))
 

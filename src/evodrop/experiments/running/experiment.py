@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from evodrop.durable import write_whole
 from evodrop.experiments.figures.panels import Panel
@@ -19,7 +21,7 @@ from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.record import FAILED, Ending
 from evodrop.experiments.records.runs import AnyRun
-from evodrop.experiments.report.reopening import DESCRIPTION, Findings, conclude
+from evodrop.experiments.report.reopening import DESCRIPTION, TRIALS, Findings, conclude, reopen
 from evodrop.experiments.running.laboratory import run_all
 from evodrop.experiments.running.live import watching
 from evodrop.locking import FolderLock
@@ -46,6 +48,7 @@ class Experiment:
     jobs: int
     command: str
     title: str
+    trials: list[AnyRun] = field(default_factory=list)  # that chose the rates
 
     def carry_out(self, plan: Plan, panel: Panel | None = None) -> Findings:
         """Run a plan, in two stages if there are step sizes to choose from, and write the report.
@@ -56,6 +59,7 @@ class Experiment:
         """
         tuning = [trial.run for trial in plan.tuning]  # what is wrong with a run is told before a folder is made
         with self.held():
+            self._tell_of_others(plan)
             return self._carry_out(plan, tuning, panel)
 
     @contextmanager
@@ -64,6 +68,27 @@ class Experiment:
         self.out.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.out):
             yield
+
+    def try_out(self, trials: Sequence[AnyRun], stage: str) -> list[Path]:
+        """Do the runs that choose the rates, in a folder of their own; the report tells what they found."""
+        failed = self.run(trials, stage, TRIALS)
+        if failed:
+            raise ValueError(f"{len(failed)} of the {len(trials)} trials failed ({stage}): {failed[0].error}")
+        self.trials = list(trials)
+        return [self.out / TRIALS / run.id for run in trials]
+
+    def _tell_of_others(self, plan: Plan) -> None:
+        """Say so if the folder holds runs of another protocol: they are never mixed with these."""
+        with suppress(ValueError):  # a description that is damaged is written anew
+            found = reopen(self.out)
+            others = {path.name for path in found.runs if path != self.out} - plan.ids
+            if found.command is not None and others:
+                print(
+                    f"evodrop: {self.out} holds runs of another protocol ({len(others)}), by: {found.command}\n"
+                    "evodrop: they stay there, and are not in the report of this command; to go on with them, give "
+                    "that command again",
+                    file=sys.stderr,
+                )
 
     def _carry_out(self, plan: Plan, tuning: list[AnyRun], panel: Panel | None) -> Findings:
         runs, failed = list[AnyRun](), list[Ending]()
@@ -77,7 +102,13 @@ class Experiment:
         runs = [*runs, *rest]
         self._describe(runs, panel)
         failed += self.run(rest, "training")
-        outcomes, report = conclude(self._folders(runs, failed), self.out, self.command, panel)
+        outcomes, report = conclude(
+            self._folders(runs, failed),
+            self.out,
+            self.command,
+            panel,
+            [self.out / TRIALS / run.id for run in self.trials],
+        )
         return Findings(outcomes, report, failed)
 
     def run(self, runs: Sequence[AnyRun], stage: str, within: str = ".") -> list[Ending]:
@@ -89,11 +120,13 @@ class Experiment:
 
     def _describe(self, runs: Sequence[AnyRun], panel: Panel | None) -> None:
         """Keep what :func:`reopen` needs, before the runs begin."""
-        known = {
+        known: dict[str, Any] = {
             "command": self.command,
             "panel": None if panel is None else panel.id,
             "runs": [run.id for run in runs],
         }
+        if self.trials:
+            known["trials"] = [run.id for run in self.trials]
         write_whole(self.out / DESCRIPTION, json.dumps(known, indent=2).encode() + b"\n")
 
     def _folders(self, runs: Sequence[AnyRun], failed: Iterable[Ending]) -> list[Path]:

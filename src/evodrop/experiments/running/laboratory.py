@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evodrop.experiments.datasets import PAIR, Documents, Images, load
-from evodrop.experiments.datasets.splits import held_out
+from evodrop.experiments.datasets.splits import VALIDATION, held_out
 from evodrop.experiments.records.folder import was_left
 from evodrop.experiments.records.record import FAILED, Ending, Record
 from evodrop.experiments.records.runs import AnyRun, LinearRun, Run
@@ -29,10 +29,9 @@ from evodrop.locking import FolderLock, LockedError
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["VALIDATION", "check_fit", "load_once", "network_for", "records_of", "run_all", "training_of"]
+__all__ = ["check_fit", "load_once", "network_for", "records_of", "run_all", "training_of"]
 
 Data = Images | Documents
-VALIDATION = "validation:"  # before the name of a data set: its training data alone, split in two
 PATIENCE = 20.0  # seconds that a worker waits for the lock of one that is about to end
 TRIES = 2  # of what was lost with a worker that the system killed
 KILLED = "its process was killed; is there memory for so many --jobs?"

@@ -19,11 +19,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from evodrop.experiments.datasets.splits import VALIDATION
 from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.records.folder import RECORDS
 from evodrop.experiments.records.record import FAILED, FINAL, FINISHED, Ending
 from evodrop.experiments.records.runs import AnyRun
-from evodrop.experiments.running.laboratory import VALIDATION
 
 __all__ = ["Progress", "label", "last_line", "watching"]
 
@@ -79,9 +79,13 @@ class Progress:
             self.endings[ending.run] = ending
             self.lines[ending.run] = dict(ending.record or self.lines[ending.run])
         width = len(str(len(self.runs)))
-        told = ending.error or _errors_in_words(self.lines[ending.run])
+        told = ending.error or self._errors_in_words(ending.run)
         head = f"[{len(self.endings):{width}}/{len(self.runs)}] {label(ending.run)}: {ending.status}"
         return "\n".join([f"{head}, {told} ({ending.seconds:.1f} s)", *(f"    {line}" for line in ending.remarks)])
+
+    def _errors_in_words(self, run: AnyRun) -> str:
+        clean, other = (_percent(self.lines[run].get(name)) for name in ("clean_error", "test_error"))
+        return f"training error {clean}, {_data_behind([run])} error {other}"
 
     def share(self, run: AnyRun) -> float:
         """The part of a run that is done, from 0 to 1."""
@@ -120,7 +124,7 @@ class Progress:
         table = Table(title=Text(self.title), caption=self._caption())
         table.add_column("run", no_wrap=True)
         table.add_column("progress")
-        for name in ("training error", "test error", "time left"):
+        for name in ("training error", f"{_data_behind(self.runs)} error", "time left"):
             table.add_column(name, justify="right")
         order = sorted(self.runs, key=self._rank)[: max(rows, 1)]
         for run in self.runs:
@@ -165,8 +169,9 @@ def last_line(folder: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("epoch"), int | float) else None
 
 
-def _errors_in_words(line: dict[str, Any]) -> str:
-    return f"training error {_percent(line.get('clean_error'))}, test error {_percent(line.get('test_error'))}"
+def _data_behind(runs: Sequence[AnyRun]) -> str:
+    """Which data the error in the records of runs is measured on, besides the training data."""
+    return "validation" if runs and all(run.dataset.startswith(VALIDATION) for run in runs) else "test"
 
 
 def _percent(error: Any) -> str:
