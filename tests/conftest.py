@@ -8,6 +8,8 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share
 
+from process_groups import Ranks  # noqa: E402
+
 
 @pytest.fixture(scope="session")
 def client():
@@ -16,3 +18,19 @@ def client():
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def two_ranks():
+    """A gloo group of two processes; see :class:`process_groups.Ranks`."""
+    ranks = Ranks(2)
+    yield ranks
+    ranks.close()
+
+
+@pytest.fixture(scope="session")
+def three_ranks():
+    """A gloo group of three processes."""
+    ranks = Ranks(3)
+    yield ranks
+    ranks.close()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Cluster, Data, Jobs, checked_out, command_line, plain_stem, resumable, show
+from evodrop.cli.options import Cluster, Data, Jobs, all_ranks, checked_out, command_line, plain_stem, resumable, show
 
 
 def run(
@@ -41,13 +41,16 @@ def run(
     All methods of a seed begin with the same weights and see the same batches. A table shows live how they learn, and
     a report in HTML how fast and how well each of them did.
 
-    A run that was stopped goes on where it was; a finished one is not repeated.
+    A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
+    every batch of a network.
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
     folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
     if cluster is not None:
         folder = folder.absolute()  # workers have working folders of their own
-    with resumable():
+    with resumable(), all_ranks(data, cluster) as leads:
+        if not leads:
+            return
         from evodrop.experiments.running.comparison import Question, compare
         from evodrop.linear.connection import joblib_on
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.report.reopening import Findings
 
-__all__ = ["Cluster", "Data", "Jobs", "checked_out", "command_line", "plain_stem", "resumable", "show"]
+__all__ = ["Cluster", "Data", "Jobs", "all_ranks", "checked_out", "command_line", "plain_stem", "resumable", "show"]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
@@ -23,12 +24,42 @@ Cluster = Annotated[
     Option("--cluster", help="address of a Dask scheduler whose workers do the runs; they see the same folders"),
 ]
 ENDINGS = (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt")  # of files of examples
+LAUNCHED = "TORCHELASTIC_RUN_ID"  # set by torchrun
 STOPPED = 130  # the exit code of what Ctrl-C ended
 
 
 def command_line() -> str:
     """What was typed, for the report to say."""
-    return shlex.join(["evodrop", *sys.argv[1:]])
+    return shlex.join([*_launcher(), "evodrop", *sys.argv[1:]])
+
+
+def _launcher() -> list[str]:
+    """What comes before the command if torchrun has started it."""
+    if LAUNCHED not in os.environ:
+        return []
+    nodes, ranks = (os.environ.get(name, "1") for name in ("GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    return ["torchrun", f"--nnodes={nodes}", f"--nproc-per-node={ranks}", "-m"]
+
+
+@contextmanager
+def all_ranks(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
+    """Whether this process does the command. Under torchrun rank 0 does, and the others help it until it is done.
+
+    Args:
+        data: the data folder, for the others to find the data too.
+        cluster: whose workers are to do the runs: they cannot share them with ranks.
+    """
+    if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+        yield True
+        return
+    if cluster is not None:
+        raise ValueError(
+            f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
+        )
+    from evodrop.experiments.running.ranks import joined
+
+    with joined(data) as leads:
+        yield leads
 
 
 def checked_out(folder: Path) -> Path:

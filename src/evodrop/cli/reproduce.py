@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from evodrop.cli.options import Data, Jobs, checked_out, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, all_ranks, checked_out, command_line, resumable, show
 
 if TYPE_CHECKING:
     from evodrop.experiments.figures.panels import Panel
@@ -34,19 +34,27 @@ def run(
 
     The paper's protocol is the default, and what is cut short is told.
 
-    A run that was stopped goes on where it was; a finished one is not repeated.
+    A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
+    every batch of a network.
     """
-    from evodrop.experiments.claims.verdicts import loss_in_words
-    from evodrop.experiments.running.reproduction import Extent, gone_back_on, panels_named, reproduce
+    from evodrop.experiments.running.reproduction import Extent
 
     extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
-    if name == "list":
-        _list(extent, data, jobs)
-        return
+    with all_ranks(data) as leads:
+        if leads and name == "list":
+            _list(extent, data, jobs)
+        elif leads:
+            _reproduce(name, extent, results if check else None, jobs, data, out)
+
+
+def _reproduce(name: str, extent: Extent, results: Path | None, jobs: int, data: Path | None, out: Path) -> None:
+    from evodrop.experiments.claims.verdicts import loss_in_words
+    from evodrop.experiments.running.reproduction import gone_back_on, panels_named, reproduce
+
     panels, absent = panels_named(name, data)
     for folder in (out, *(out / panel.id for panel in panels)):
         checked_out(folder)
-    kept = _kept(panels, results, name != "all") if check else {}
+    kept = {} if results is None else _kept(panels, results, name != "all")
     broken = bool(absent)
     with resumable():
         for panel in panels:

@@ -1,9 +1,13 @@
 """evodrop for PyTorch: replace ``nn.Dropout(0.5)`` by ``evodrop.nn.EvolutionalDropout(0.5)``.
 
-==============  =========================================================================
+==============  ============================================================================
 ``functional``  the dropouts as functions
 ``modules``     the dropouts as layers
-``convert``     :func:`convert_dropout` swaps the dropouts of a model
+``evolving``    those of them that follow the batch, also one that is spread over processes
+``convert``     :func:`convert_dropout` swaps the dropouts of a model; :func:`convert_sync`
+``sync``        second moments of a batch that is spread over processes
+``recall``      what activation checkpointing finds again
+``lightning``   the same conversion as a plugin of Lightning
 ``layers``      :class:`LocallyConnected2d`, a convolution that does not share its weights
 ``local``       the products of that layer, as torch operators
 ``noise``       multiply by noise, and the gradient by the same noise
@@ -17,7 +21,7 @@
 ``gpu``         the path of Triton kernels, with the same noise as that of plain torch
 ``tiles``       those kernels
 ``statistics``  probabilities of a whole data set
-==============  =========================================================================
+==============  ============================================================================
 """
 
 try:
@@ -26,17 +30,11 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("evodrop.nn needs PyTorch: pip install 'evodrop[torch]'", name="torch") from error
 
 from evodrop.nn import functional
-from evodrop.nn.convert import convert_dropout
+from evodrop.nn.convert import convert_dropout, convert_sync
 from evodrop.nn.draw import use_backend
+from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d
 from evodrop.nn.layers import LocallyConnected2d
-from evodrop.nn.modules import (
-    BernoulliDropout,
-    DataDependentDropout,
-    EvolutionalDropout,
-    EvolutionalDropout1d,
-    EvolutionalDropout2d,
-    MultinomialDropout,
-)
+from evodrop.nn.modules import BernoulliDropout, DataDependentDropout, MultinomialDropout
 
 __all__ = [
     "BernoulliDropout",
@@ -47,6 +45,7 @@ __all__ = [
     "LocallyConnected2d",
     "MultinomialDropout",
     "convert_dropout",
+    "convert_sync",
     "functional",
     "use_backend",
 ]

@@ -15,7 +15,7 @@ from evodrop.nn.law import Law, find_chances
 from evodrop.sampling import draw_counts, draw_mask
 from evodrop.threads import run_section, useful_threads
 
-__all__ = ["drop", "multiply"]
+__all__ = ["drop", "multiply", "sum_squares"]
 
 Array = npt.NDArray[Any]
 HALF = (torch.float16, torch.bfloat16)
@@ -51,6 +51,12 @@ def second_moments(x: Array) -> Array:
     return moments if x.ndim == 2 else moments.reshape(x.shape[1:]).mean(1)
 
 
+def sum_squares(rows: Tensor) -> Tensor:
+    """Sum over examples, and over positions if there are some, of the squares of each unit, in float64."""
+    x = _array(rows)
+    return torch.from_numpy(second_moments(x) * (x.size // x.shape[1]))
+
+
 def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
     threads = _threads(x)
     if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1]:
@@ -69,21 +75,25 @@ def _drop_usual(
         return None
     (size, d), threads = x.shape, _threads(x)
     k, bits = n_draws(d, law.p) if law.k is None else law.k, (d - 1).bit_length()
+    moments = None
     if weights is None:
         weights = NONE if law.source == "batch" else np.ones(d)
+    elif law.source == "batch":
+        moments = weights
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
     plan = (weights, law.source == "batch", k, law.uniform_mix, bits)
-    if threads == 1:
+    if threads == 1 and moments is None:
         drawn = drop_rows(x, *plan, np.uint64(key), counts, scale, product)
     else:
-        table = plan_draws(second_moments(x), *plan, scale)
+        table = plan_draws(second_moments(x) if moments is None else moments, *plan, scale)
         arrays = {"x": x, "counts": counts, "scale": scale, "products": product, "table": table}
         drawn = len(table) and run_section(DROP, threads, seed=key, bits=bits, k=k, **arrays)
     return (counts, scale) if drawn else None
 
 
 def _drop_in_steps(x: Array, law: Law, weights: Array | None, key: int, product: Array | None) -> tuple[Array, Array]:
-    found = find_chances(law, np.sqrt(second_moments(x)), weights)
+    moments = weights if weights is not None and law.source == "batch" else second_moments(x)
+    found = find_chances(law, np.sqrt(moments), weights)
     scale, threads = found.scale.astype(x.dtype, copy=False), _threads(x)
     if found.k is None:
         multiply = {} if product is None else {"x": x, "scale": scale, "products": product}

@@ -13,7 +13,7 @@ from evodrop.nn.alias import build_table, table_bits
 from evodrop.nn.law import Chances, Law, find_chances
 from evodrop.stream import GOLDEN, HASH, MASS_BITS, ROW_STEP
 
-__all__ = ["count_type", "draw_noise", "drop", "find", "multiply", "scale_for"]
+__all__ = ["count_type", "draw_noise", "drop", "find", "multiply", "scale_for", "sum_squares", "wide"]
 
 
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -26,11 +26,12 @@ def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Ten
 
 
 def find(rows: Tensor, law: Law, given: Tensor | None) -> Chances:
-    """What the law makes of the second moments of ``rows``."""
-    wide = torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
-    over = (0,) if rows.ndim == 2 else (0, 2)
-    rms = torch.linalg.vector_norm(rows, dim=over, dtype=wide) / rows[:, 0].numel() ** 0.5
-    return find_chances(law, rms, None if given is None else _sound(given.to(wide), law))
+    """What the law makes of the second moments of ``rows``, or of given ones."""
+    given = None if given is None else given.to(wide(rows))
+    if law.source == "batch" and given is not None:
+        return find_chances(law, given.sqrt(), None)
+    rms = _norms(rows) / rows[:, 0].numel() ** 0.5
+    return find_chances(law, rms, None if given is None else _sound(given, law))
 
 
 def draw_noise(found: Chances, size: int, seed: Tensor) -> Tensor:
@@ -55,6 +56,20 @@ def scale_for(rows: Tensor, found: Chances) -> Tensor:
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale)."""
     output.copy_(rows * (counts * scale))
+
+
+def sum_squares(rows: Tensor) -> Tensor:
+    """Sum over examples, and over positions if there are some, of the squares of each unit, as wide as can be."""
+    return _norms(rows).square()
+
+
+def _norms(rows: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide(rows))
+    return norms
+
+
+def wide(rows: Tensor) -> torch.dtype:
+    return torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
 
 
 def _sound(given: Tensor, law: Law) -> Tensor:

@@ -65,6 +65,13 @@ def draw_seed(device: torch.device, generator: torch.Generator | None = None) ->
     return seed
 
 
+def _check_values(given: Tensor, law: Law) -> None:
+    if law.source == "keep":
+        checked_keep(given)
+    elif law.source == "probs":  # moments are the library's own, and may be infinite
+        checked_masses(given, "probs")
+
+
 def draw(
     input: Tensor,
     law: Law,
@@ -76,7 +83,7 @@ def draw(
 ) -> tuple[Tensor, Tensor]:
     """Counts (examples, units) and scale (units,) of the noise; ``input`` times the noise goes to ``output``."""
     if given is not None and given.device.type == "cpu":  # elsewhere, looking at the values would stall the device
-        checked_keep(given) if law.source == "keep" else checked_masses(given, "probs")
+        _check_values(given, law)
     rows = to_rows(input.detach(), units, shared)
     product = None if output is None else to_rows(output, units)
     drawn: tuple[Tensor, Tensor] = path_for(input.device).drop(rows, law, given, seed, product)

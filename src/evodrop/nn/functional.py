@@ -79,7 +79,7 @@ def multinomial_dropout(
     law = checked_law("probs", p, k, scheme, match, uniform_mix)
     if not training or _drops_nothing(law):
         return input
-    units = _checked_units(input, unit_dims)
+    units = checked_units(input, unit_dims)
     _check_shape(probs, "probs", input, units)
     return apply_noise(input, law, probs, units, generator=generator)
 
@@ -94,13 +94,16 @@ def evolutional_dropout(
     match: str = "draws",
     uniform_mix: float = 0.0,
     unit_dims: UnitDims = None,
+    moments: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Multinomial dropout whose probabilities follow the second moments of this very batch (Figure 1).
 
     .. math:: p_i = \sqrt{\tfrac1n \sum_j x_{ji}^2} \Big/ \sum_{i'} \sqrt{\tfrac1n \sum_j x_{ji'}^2}
 
-    Args: as in :func:`multinomial_dropout`.
+    Args: as in :func:`multinomial_dropout`, and
+        moments: (d,) second moments to follow instead of the batch's, such as those of a batch that is spread over
+            processes, :func:`evodrop.nn.sync.global_moments`. Units whose moment is not finite pass through.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.
@@ -113,7 +116,9 @@ def evolutional_dropout(
     law = checked_law("batch", p, k, scheme, match, uniform_mix)
     if not training or _drops_nothing(law):
         return input
-    return apply_noise(input, law, None, _checked_units(input, unit_dims), generator=generator)
+    units = checked_units(input, unit_dims)
+    _check_shape(moments, "moments", input, units)
+    return apply_noise(input, law, moments, units, generator=generator)
 
 
 def evolutional_dropout1d(input: Tensor, p: float = 0.5, training: bool = True, **options: Any) -> Tensor:
@@ -154,7 +159,7 @@ def bernoulli_dropout(
     law = Law("keep", checked_rate(p))
     if not training or (keep is None and p == 0):
         return input
-    units = _checked_units(input, unit_dims)
+    units = checked_units(input, unit_dims)
     _check_shape(keep, "keep", input, units)
     return apply_noise(input, law, keep, units, generator=generator)
 
@@ -169,19 +174,16 @@ def _channel_dropout(
     scheme: str = "multinomial",
     match: str = "draws",
     uniform_mix: float = 0.0,
+    moments: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """One noise for all positions of a channel; a channel's second moment is the mean over its positions too."""
     law = checked_law("batch", p, k, scheme, match, uniform_mix)
     if not training or _drops_nothing(law):
         return input
-    _check_dtype(input)
-    if input.ndim not in (batched, batched - 1):
-        shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
-        raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")
-    batch = input if input.ndim == batched else input[None]
-    output = apply_noise(batch, law, None, (1,), tuple(range(2, batched)), generator)
-    return output if input.ndim == batched else output[0]
+    units, positions = checked_channels(input, batched)
+    _check_shape(moments, "moments", input, units)
+    return apply_noise(input, law, moments, units, positions, generator)
 
 
 def checked_law(source: str, p: float, k: int | None, scheme: str, match: str, uniform_mix: float) -> Law:
@@ -219,16 +221,28 @@ def _check_dtype(input: Tensor) -> None:
         raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes float64, float32, bfloat16 or float16")
 
 
-def _checked_units(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
+def checked_units(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
     _check_dtype(input)
     return checked_dims(input, unit_dims)
 
 
+def checked_channels(input: Tensor, batched: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The dimension of the channels, and those of their positions; ``batched`` is how many a batch has."""
+    _check_dtype(input)
+    if input.ndim not in (batched, batched - 1):
+        shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
+        raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")
+    channels = input.ndim - batched + 1
+    return (channels,), tuple(range(channels + 1, input.ndim))
+
+
 def _check_shape(given: Tensor | None, name: str, input: Tensor, units: tuple[int, ...]) -> None:
-    if given is not None and not isinstance(given, Tensor):
+    if given is None:
+        return
+    if not isinstance(given, Tensor):
         raise TypeError(f"{name} is a {type(given).__name__}, but it takes a tensor; torch.as_tensor makes one")
     d = count_units(input, units)
-    if given is not None and (tuple(given.shape) != (d,) or given.device != input.device):
+    if tuple(given.shape) != (d,) or given.device != input.device:
         raise ValueError(
             f"{name} has shape {tuple(given.shape)} on {given.device}, but an input of shape {tuple(input.shape)} on "
             f"{input.device} with units in dimensions {units} needs shape ({d},) on {input.device}"

@@ -19,9 +19,10 @@ from torch import Tensor
 
 from evodrop.nn import device as plain
 from evodrop.nn.alias import build_table, table_bits
+from evodrop.nn.device import sum_squares
 from evodrop.nn.law import Chances, Law
 
-__all__ = ["drop", "multiply", "obstacle"]
+__all__ = ["drop", "multiply", "obstacle", "sum_squares"]
 
 BINS = 1024  # rows x units of a tile
 DRAWS = 512  # rows x draws at a time

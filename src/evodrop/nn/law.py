@@ -19,7 +19,7 @@ Array = Any
 class Law(NamedTuple):
     """What the user asked for; see :func:`evodrop.nn.functional.multinomial_dropout` for the words."""
 
-    source: str  # where the weights come from: "batch" (evolutional), "probs" (given or uniform), "keep" (independent)
+    source: str  # of the weights: "batch" (moments of rows, or given), "probs" (given or uniform), "keep" (independent)
     p: float
     k: int | None = None
     scheme: str = "multinomial"

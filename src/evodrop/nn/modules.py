@@ -18,30 +18,23 @@ from evodrop.definitions import checked_keep, checked_masses, checked_rate
 from evodrop.nn import functional as F
 from evodrop.nn.statistics import probabilities_of
 
-__all__ = [
-    "BernoulliDropout",
-    "DataDependentDropout",
-    "EvolutionalDropout",
-    "EvolutionalDropout1d",
-    "EvolutionalDropout2d",
-    "MultinomialDropout",
-]
+__all__ = ["BernoulliDropout", "DataDependentDropout", "DrawingDropout", "HeldProbabilities", "MultinomialDropout"]
 
 DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
 
 
-class _Probabilities(_DropoutNd):
+class HeldProbabilities(_DropoutNd):
     """A layer with a vector of probabilities in its state_dict.
 
     They stay float32 or wider when the model turns to half precision, where a small one would vanish. A layer that was
     made without any takes those of a state_dict.
     """
 
-    def _hold(self, name: str, values: Any, checked: Callable[[Tensor], Tensor]) -> None:
+    def _hold(self, name: str, values: Any, checked: Callable[[Tensor], Tensor] | None = None) -> None:
         if values is not None:
             values = torch.as_tensor(values).detach().clone()
             values = values if values.dtype in (torch.float32, torch.float64) else values.float()
-            if type(values) is Tensor and not values.is_meta:  # the others have no values yet
+            if checked is not None and type(values) is Tensor and not values.is_meta:  # the others have no values yet
                 checked(values)
         self._held = name
         self.register_buffer(name, values)
@@ -61,7 +54,7 @@ class _Probabilities(_DropoutNd):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-class _Dropout(_DropoutNd):
+class DrawingDropout(_DropoutNd):
     """What the layers with draws share: the options, checked when they are given and again when they are used."""
 
     def __init__(
@@ -91,7 +84,7 @@ class _Dropout(_DropoutNd):
         return ", ".join([f"p={self.p}", f"scheme={self.scheme!r}", *changed])
 
 
-class BernoulliDropout(_Probabilities):
+class BernoulliDropout(HeldProbabilities):
     """Independent noise: standard dropout by our kernel, or with a keep probability per unit.
 
     Args:
@@ -119,13 +112,13 @@ class BernoulliDropout(_Probabilities):
         return f"{rate}, scheme='bernoulli'" + ("" if self.unit_dims is None else f", unit_dims={self.unit_dims!r}")
 
 
-class MultinomialDropout(_Dropout, _Probabilities):
+class MultinomialDropout(DrawingDropout, HeldProbabilities):
     """Multinomial noise with fixed probabilities, uniform unless given.
 
     Args:
         p: fraction of the units to drop, in [0, 1); it sets the number of draws.
         probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
-        k, scheme, match, uniform_mix, unit_dims: as in :class:`EvolutionalDropout`.
+        k, scheme, match, uniform_mix, unit_dims: as in :class:`~evodrop.nn.evolving.EvolutionalDropout`.
 
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
@@ -148,6 +141,7 @@ class DataDependentDropout(MultinomialDropout):
     Build it with :meth:`from_data`. Built bare, it waits for ``probs`` from a state_dict.
 
     Examples:
+        >>> _ = torch.manual_seed(0)
         >>> X = torch.randn(1000, 20) * torch.arange(1.0, 21.0)
         >>> layer = DataDependentDropout.from_data(X, 0.5)
         >>> int(layer.probs.argmax())
@@ -170,57 +164,3 @@ class DataDependentDropout(MultinomialDropout):
                 "DataDependentDropout has no probs yet; build it with from_data(X, p) or load a state_dict"
             )
         return super().forward(input)
-
-
-class EvolutionalDropout(_Dropout):
-    """Multinomial noise whose probabilities follow the second moments of each mini-batch: they evolve with the layer.
-
-    A drop-in for ``nn.Dropout`` (Figure 1 of the paper); :func:`~evodrop.nn.functional.evolutional_dropout` has the
-    formula. As in batch normalisation, an example's noise depends on its batch. In eval mode it is the identity.
-
-    Args:
-        p: fraction of the units to drop, in [0, 1). It sets k = d (1 - p); draws repeat, so by default more than this
-            fraction is zero: about 61 % at 0.5 and, with k = d, still 37 % at 0.
-        k: number of draws, instead of the number that ``p`` and ``match`` give.
-        scheme: ``"multinomial"``, or ``"bernoulli"``: independent noise by water-filling.
-        match: ``"draws"``, the paper's k = d (1 - p); ``"distinct"``, which zeroes the fraction p of the live units, as
-            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``.
-        uniform_mix: share of uniform probability mixed in, from 0 to 1; it bounds the noise of rarely active units.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
-            sequence, (N, T, C) or (T, N, C), -1 is usually meant.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
-    Examples:
-        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), EvolutionalDropout(0.5))
-        >>> model(torch.randn(128, 64)).shape
-        torch.Size([128, 150])
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout(input, self.p, self.training, **self.options())
-
-
-class _ChannelDropout(_Dropout):
-    def __init__(self, p: float = 0.5, **options: Any) -> None:
-        if "unit_dims" in options:
-            raise TypeError(f"{type(self).__name__} drops channels, so it takes no unit_dims; EvolutionalDropout does")
-        super().__init__(p, **options)
-
-    def options(self) -> dict[str, Any]:
-        return {name: value for name, value in super().options().items() if name != "unit_dims"}
-
-
-class EvolutionalDropout1d(_ChannelDropout):
-    """:class:`EvolutionalDropout` of whole channels: (N, C, L), or (C, L) for one example."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout1d(input, self.p, self.training, **self.options())
-
-
-class EvolutionalDropout2d(_ChannelDropout):
-    """:class:`EvolutionalDropout` of whole channels: (N, C, H, W), or (C, H, W) for one example."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        return F.evolutional_dropout2d(input, self.p, self.training, **self.options())

@@ -13,7 +13,7 @@ from evodrop.nn.law import Law
 from evodrop.nn.layout import to_rows, write_rows
 from evodrop.nn.operator import as_noise, noise
 
-__all__ = ["apply_noise"]
+__all__ = ["apply_noise", "needs_operator"]
 
 
 def apply_noise(
@@ -28,7 +28,7 @@ def apply_noise(
     if input.numel() == 0:
         return input
     given = None if given is None else given.detach()
-    if _needs_operator(input):
+    if needs_operator(input):
         if generator is not None:
             raise ValueError(
                 "generator= is for plain tensors in eager mode; "
@@ -86,7 +86,7 @@ def _product(input: Tensor, counts: Tensor, scale: Tensor, units: Sequence[int])
     return output
 
 
-def _needs_operator(input: Tensor) -> bool:
+def needs_operator(input: Tensor) -> bool:
     """While a compiler traces or torch.func transforms, and for fake tensors, no kernel can see the memory."""
     return (
         torch.compiler.is_compiling()

@@ -45,3 +45,11 @@ def test_the_workers_did_the_runs(client, tmp_path, monkeypatch):
     monkeypatch.setattr(laboratory, "records_of", lambda *_: pytest.fail("a run was done here"))
     run(tmp_path, "--cluster", client.scheduler.address)
     assert len(records(tmp_path)) == 2
+
+
+def test_a_cluster_and_torchrun_do_not_go_together(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path), "--cluster", "tcp://127.0.0.1:9"])
+    assert result.exit_code != 0
+    assert "torchrun has started ranks" in result.output + str(result.exception)

@@ -201,7 +201,7 @@ def test_other_data_or_another_run_in_the_folder_is_refused(tmp_path):
 
 def test_going_on_in_another_environment_is_told(tmp_path, monkeypatch):
     live(tmp_path, 2)
-    monkeypatch.setattr(room, "describe_environment", lambda: {"torch": "9.9"})
+    monkeypatch.setattr(room, "describe_environment", lambda _ranks: {"torch": "9.9"})
     with pytest.warns(RuntimeWarning, match=r"goes on elsewhere, so its last digits may differ: .*became .*9\.9"):
         live(tmp_path)
     header, _ = read_records(tmp_path)

@@ -16,8 +16,11 @@ PACKAGES = ("torch", "numpy", "numba", "scipy", "scikit-learn")
 PATIENCE = 10.0  # seconds for an answer of git's
 
 
-def describe_environment() -> dict[str, str | int | None]:
+def describe_environment(ranks: int = 1) -> dict[str, str | int | None]:
     """What the last digits of a record may depend on. No time and no process id: two runs here say the same.
+
+    Args:
+        ranks: processes that share every batch of the run.
 
     Examples:
         >>> describe_environment()["threads"]
@@ -31,6 +34,7 @@ def describe_environment() -> dict[str, str | int | None]:
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "threads": 1,  # of every run
+        **({"ranks": ranks} if ranks > 1 else {}),
     }
 
 

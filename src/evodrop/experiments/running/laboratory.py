@@ -21,13 +21,15 @@ from evodrop.experiments.records.folder import was_left
 from evodrop.experiments.records.record import FAILED, Ending, Record
 from evodrop.experiments.records.runs import AnyRun, LinearRun, Run
 from evodrop.experiments.running.workers import PULSE, BrokenProcessPool, end_with, in_parallel, shared_folder
-from evodrop.experiments.training.keeping import finished_records, train
+from evodrop.experiments.training.keeping import finished_records, keep_records
+from evodrop.experiments.training.loop import Training
+from evodrop.experiments.training.shared import SharedTraining, is_shared
 from evodrop.locking import FolderLock, LockedError
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["check_fit", "load_once", "network_for", "records_of", "run_all"]
+__all__ = ["check_fit", "load_once", "network_for", "records_of", "run_all", "training_of"]
 
 Data = Images | Documents
 PATIENCE = 20.0  # seconds that a worker waits for the lock of one that is about to end
@@ -118,7 +120,8 @@ def records_of(run: AnyRun, data: Data, folder: str | os.PathLike[str] | None = 
 
         return train_linear(run, _checked(run, data, Documents), folder)
     if isinstance(run, Run):
-        return _train_network(run, _checked(run, data, Images), folder)
+        training = training_of(run, _checked(run, data, Images))
+        return keep_records(training, training.pixels.fingerprint, folder)
     raise TypeError(f"a run is a Run or a LinearRun, not a {type(run).__name__}")
 
 
@@ -132,13 +135,15 @@ def network_for(run: Run) -> nn.Module:
     return initialize(find_sizes(network, NETWORKS[run.network].input_shape), run.seed, run.weight_std)
 
 
-def _train_network(run: Run, images: Images, folder: str | os.PathLike[str] | None) -> Iterator[Record]:
+def training_of(run: Run, images: Images) -> Training:
+    """A run at its beginning; all ranks have their part in it where this process leads others."""
     from evodrop.experiments.networks.catalogue import NETWORKS
     from evodrop.experiments.training.pixels import prepare
 
     check_fit(run.network, images)
     entry = NETWORKS[run.network]
-    return train(run, network_for(run), prepare(images, entry.size, entry.scale), folder)
+    kind = SharedTraining if is_shared() else Training
+    return kind(run, network_for(run), prepare(images, entry.size, entry.scale))
 
 
 def _checked(run: AnyRun, data: Data, kind: type[Any]) -> Any:
@@ -173,6 +178,8 @@ def _side_by_side(runs: Sequence[AnyRun], out: Path, data: Data, jobs: int, shar
     from joblib import delayed
 
     rest = list(runs)
+    if is_shared() and isinstance(data, Images):
+        jobs = 1  # every run has all ranks
     for _ in range(TRIES):
         tasks = [delayed(_execute)(run, out / run.id, data, os.getpid()) for run in rest]
         try:

@@ -3,6 +3,7 @@
 ===============  =================================================================
 ``keeping``      a run from its beginning, or from where it was killed, to its end
 ``loop``         a network in training, from record to record
+``shared``       the same by all ranks of a process group together
 ``shallow``      the same for a linear model on text
 ``pixels``       images become what a network eats
 ``batches``      which examples make up which batch

@@ -68,6 +68,7 @@ class Trainable(Protocol):
 
     iteration: int
     status: str
+    ranks: int
 
     @property
     def run(self) -> AnyRun: ...
@@ -99,7 +100,7 @@ def keep_records(
     header = {
         "run": training.run.to_dict(),
         "data": fingerprint,
-        "environment": describe_environment(),
+        "environment": describe_environment(training.ranks),
         "git": describe_git(),
     }
     with RunFolder(folder, header) as kept:

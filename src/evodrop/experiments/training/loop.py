@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -27,7 +26,7 @@ from evodrop.experiments.training.evaluation import Evaluation, evaluate
 from evodrop.experiments.training.observation import watch_dropout
 from evodrop.experiments.training.pixels import Pixels, as_input
 
-__all__ = ["Training", "channels_last"]
+__all__ = ["NOISE", "Training", "channels_last"]
 
 NOISE = 2  # sets the noise's random numbers apart from those of the order
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
@@ -39,17 +38,17 @@ class Training:
 
     Args:
         run: what to do.
-        network: built, initialised and on the CPU; it is trained in place. It may be a DistributedDataParallel, with
-            ``batches`` that give each rank its share; errors and losses are then those over all ranks.
+        network: built, initialised and on the CPU; it is trained in place.
         pixels: the data.
         batches: a stream of indices; by default that of the run's seed.
     """
 
     def __init__(self, run: Run, network: nn.Module, pixels: Pixels, batches: Batches | None = None) -> None:
         self.run, self.network, self.pixels = run, channels_last(network), pixels
+        self.model = self.network  # what is called; a subclass may wrap it
         self.batches = batches or Batches(len(pixels.train_x), run.batch_size, run.seed)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
-        self.iterations = run.epochs * len(self.batches)
+        self.iterations, self.ranks = run.epochs * len(self.batches), self.batches.ranks
         self.iteration, self.status, self.open = 0, RUNNING, dict(OPEN)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
         self.noise = torch.Generator().manual_seed(noise_seed).get_state()
@@ -139,7 +138,7 @@ class Training:
         due = (self.iteration + 1) % self.run.eval_every == 0 or self.iteration + 1 == self.iterations
         x, y = as_input(self.pixels.train_x.index_select(0, index)), self.pixels.train_y[index]
         with watch_dropout(self.network) if due else nullcontext(list[LayerStatistics]()) as seen:
-            logits = self.network(x)
+            logits = self.model(x)
         loss = cross_entropy(logits, y)
         sound = self._count(logits.detach(), y, loss.detach())
         self.iteration += 1
@@ -161,21 +160,24 @@ class Training:
         return self.run.lr_at((self.iteration - 1) // len(self.batches))
 
     def _count(self, logits: Tensor, y: Tensor, loss: Tensor) -> bool:
-        """Add a batch to the open sums, over all ranks; False if its loss is not finite."""
+        """Add a batch to the open sums; False if its loss is not finite."""
         sums = [float(len(y)), float((logits.argmax(1) != y).sum()), float(loss) * len(y)]
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            shared = torch.tensor(sums, dtype=torch.float64)
-            torch.distributed.all_reduce(shared)
-            sums = shared.tolist()
-        for name, value in zip(OPEN, sums, strict=True):
+        for name, value in zip(OPEN, self._whole(sums), strict=True):
             self.open[name] += value
         return math.isfinite(self.open["loss"])
+
+    def _whole(self, sums: list[float]) -> list[float]:
+        """From the sums over this process's share of a batch to those over the batch; here it is the same."""
+        return sums
+
+    def _evaluate(self, x: Tensor, y: Tensor) -> Evaluation:
+        return evaluate(self.network, x, y)
 
     def _record(self, layers: list[LayerStatistics]) -> Record:
         clean = test = Evaluation(None, None)
         if self.status == RUNNING:
-            clean = evaluate(self.network, self.probe_x, self.probe_y)
-            test = evaluate(self.network, self.pixels.test_x, self.pixels.test_y)
+            clean = self._evaluate(self.probe_x, self.probe_y)
+            test = self._evaluate(self.pixels.test_x, self.pixels.test_y)
             self.status = self._status(clean, test)
         examples, wrong, loss = self.open.values()
         self.open = dict(OPEN)

@@ -58,6 +58,8 @@ class LinearTraining:
         documents: the data; several classes are learned one against the rest.
     """
 
+    ranks = 1  # every process learns on its own
+
     def __init__(self, run: LinearRun, documents: Documents) -> None:
         self.run = run
         classes = np.unique(documents.train_y)

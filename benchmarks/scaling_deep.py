@@ -1,0 +1,140 @@
+"""What synchronised dropout costs: steps of the CIFAR-10 network under DDP, in processes that share a machine.
+
+Two kinds of steps take turns in the same processes, with the same weights, batches and noise: DDP alone, and DDP whose
+dropout follows the batch of all processes. A turn is a few steps between two barriers; in each round the order is
+drawn. The overhead is the median over rounds of the ratio of neighbours, so that whatever else the machine does meets
+both. The all_reduce alone is timed too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from dropout import claim, claims_table, machine
+from networks import write
+from numpy import median, percentile
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from evodrop.experiments.networks.catalogue import NETWORKS, build_network, initialize
+from evodrop.nn import EvolutionalDropout, convert_sync
+from evodrop.nn.evolving import Evolving
+
+NETWORK, BATCH, STEPS = "cifar10", 128, 4  # the batch of all processes together; steps of a turn
+PATIENCE = timedelta(minutes=20)
+PLAIN, SYNCED, REDUCE = "DDP", "DDP, synchronised dropout", "one all_reduce"
+Seconds = dict[str, list[float]]
+
+
+class Contest:
+    """On a rank: one network, whose dropout can be synchronised or not, and its steps."""
+
+    def __init__(self, ranks: int) -> None:
+        network = initialize(build_network(NETWORK, lambda: EvolutionalDropout(0.5)), seed=0)
+        network = convert_sync(network).to(memory_format=torch.channels_last)
+        self.layers = [layer for layer in network.modules() if isinstance(layer, Evolving)]
+        self.model = DistributedDataParallel(network)
+        self.optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9)
+        x = 64 * torch.randn(BATCH // ranks, *NETWORKS[NETWORK].input_shape)
+        self.x, self.y = x.to(memory_format=torch.channels_last), torch.arange(len(x)) % NETWORKS[NETWORK].classes
+        self.sums = torch.zeros(self.units(network) + 1, dtype=torch.float64)
+
+    def units(self, network: nn.Module) -> int:
+        """Of the dropout layer: what is communicated is one number more."""
+        found: list[int] = []
+        with self.layers[0].register_forward_pre_hook(lambda _, inputs: found.append(inputs[0][0].numel())):
+            network(self.x[:1])
+        return found[0]
+
+    def turn(self, name: str) -> float:
+        """Seconds of a step."""
+        for layer in self.layers:
+            layer.sync = name == SYNCED
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(STEPS):
+            self.reduce() if name == REDUCE else self.step()
+        dist.barrier()
+        return (time.perf_counter() - start) / STEPS
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.model(self.x), self.y).backward()
+        self.optimizer.step()
+
+    def reduce(self) -> None:
+        dist.all_reduce(self.sums)
+
+
+def work(rank: int, ranks: int, rounds: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks, timeout=PATIENCE
+    )
+    torch.manual_seed(0)
+    contest, order = Contest(ranks), random.Random(0)  # the same order on every rank
+    seconds: Seconds = {name: [] for name in (PLAIN, SYNCED, REDUCE)}
+    for name in seconds:
+        contest.turn(name)
+    for _ in range(rounds):
+        for name in order.sample(list(seconds), len(seconds)):
+            seconds[name].append(contest.turn(name))
+    if rank == 0:
+        torch.save({"seconds": seconds, "units": len(contest.sums) - 1}, Path(folder) / "found")
+    dist.destroy_process_group()
+
+
+def measure(ranks: int, rounds: int) -> dict[str, Any]:
+    """What rank 0 has found."""
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(work, (ranks, rounds, folder), nprocs=ranks)
+        found: dict[str, Any] = torch.load(Path(folder) / "found", weights_only=True)
+    return found
+
+
+def table_of(found: dict[int, dict[str, Any]]) -> Table:
+    table = Table("processes", "contestant", title=f"\nthe {NETWORK} network, {BATCH} examples a step in all")
+    for heading in ("median ms a step", "ratio to DDP", "middle half of the ratios"):
+        table.add_column(heading, justify="right")
+    for ranks, one in found.items():
+        for name, times in one["seconds"].items():
+            ratios = ratios_of(one, name)
+            low, high = percentile(ratios, (25, 75))
+            table.add_row(
+                str(ranks), name, f"{1e3 * median(times):.3f}", f"{median(ratios):.4f}", f"{low:.4f} to {high:.4f}"
+            )
+    return table
+
+
+def ratios_of(found: dict[str, Any], name: str) -> list[float]:
+    """Round by round, against DDP alone."""
+    return [one / plain for one, plain in zip(found["seconds"][name], found["seconds"][PLAIN], strict=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="synchronised dropout, in about five minutes")
+    parser.add_argument("--quick", action="store_true", help="a look, with few rounds")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/scaling_deep.json"), help="default: %(default)s")
+    asked, about = parser.parse_args(), machine() | {"cores": os.cpu_count()}
+    found = {ranks: measure(ranks, 3 if asked.quick else 40) for ranks in (1, 2)}
+    overhead = median(ratios_of(found[2], SYNCED))
+    claims = [claim("a step with synchronised dropout / DDP alone, 2 processes", overhead, "<=", 1.03)]
+    heading = ", ".join(f"{name} {value}" for name, value in about.items())
+    message = f"a step communicates {8 * (found[2]['units'] + 1):,} bytes for {found[2]['units']:,} units"
+    Console(width=120, highlight=False).print(heading, table_of(found), message, claims_table(claims, "1 thread each"))
+    write(asked.json, {"machine": about, "found": found, "claims": claims})
+
+
+if __name__ == "__main__":
+    main()

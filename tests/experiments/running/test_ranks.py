@@ -1,0 +1,73 @@
+"""All ranks do every run together, and rank 0 writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import torch.distributed as dist
+
+from evodrop.experiments.datasets import load
+from evodrop.experiments.records.runs import Run
+from evodrop.experiments.running.laboratory import records_of
+from evodrop.experiments.running.ranks import follow
+from evodrop.experiments.training.shared import sharing, tell
+
+RUN = Run(dataset="digits", network="digits", method="evolutional", seed=0, lr=0.01, epochs=1, eval_every=5)
+
+
+def lead_or_follow(folder):
+    """Rank 0 does a run twice, the second time from its records; the other follows until it is told to stop."""
+    with sharing():
+        if dist.get_rank() > 0:
+            return follow()
+        answers = [list(records_of(RUN, load("digits"), folder)) for _ in range(2)]
+        tell(None)
+        return answers
+
+
+def test_the_leader_keeps_the_records_and_repeats_nothing(two_ranks, tmp_path):
+    (first, again), nothing = two_ranks(lead_or_follow, tmp_path / "run")
+    assert nothing is None
+    assert first == again
+    assert [record["iteration"] for record in first] == [5, 10, 11]
+    header = json.loads((tmp_path / "run" / "records.jsonl").read_text().splitlines()[0])
+    assert header["environment"]["ranks"] == 2
+
+
+def torchrun(*words):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "evodrop"]
+    process = subprocess.Popen(
+        [*command, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    try:
+        return *process.communicate(timeout=240), process.returncode
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_torchrun_trains_data_parallel_and_one_rank_reports(tmp_path):
+    out = tmp_path / "out"
+    told, errors, code = torchrun("compare", "--methods=evolutional", "--seeds=1", "--epochs=1", f"--out={out}")
+    assert code == 0, errors
+    assert told.count("report:") == 1
+    assert errors.count("finished") == 1
+    [records] = out.glob("*/records.jsonl")
+    assert json.loads(records.read_text().splitlines()[0])["environment"]["ranks"] == 2
+    description = json.loads((out / "experiment.json").read_text())
+    assert description["command"].startswith("torchrun --nnodes=1 --nproc-per-node=2 -m evodrop compare")
+
+
+def test_what_is_wrong_is_told_once_and_ends_all_ranks(tmp_path):
+    _, errors, code = torchrun("compare", "--methods=wishful", f"--out={tmp_path}")
+    assert code == 1
+    assert errors.count("evodrop: method is 'wishful'") == 1
