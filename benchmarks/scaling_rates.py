@@ -1,4 +1,4 @@
-"""The rates of one machine from which docs/scaling_paper.md works out larger ones; they go to docs/scaling_rates.json.
+"""The rates of one machine from which docs/scaling.md works out larger ones; they go to docs/scaling_rates.json.
 
 Each is a median of repeats. Leave the machine alone meanwhile; then `python docs/scaling.py` renews the page.
 """
@@ -84,7 +84,7 @@ MEASURES: tuple[Callable[[bool], float], ...] = (linear_nonzeros_per_second, all
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="measure the rates that docs/scaling_paper.md starts from")
+    parser = argparse.ArgumentParser(description="measure the rates that docs/scaling.md starts from")
     parser.add_argument("--quick", action="store_true", help="a look: small data, few repeats")
     parser.add_argument("--json", type=Path, default=FILE, help="default: docs/scaling_rates.json")
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Every number of docs/scaling_paper.md, computed from formulas and from the rates in docs/scaling_rates.json.
+"""Every number of the estimate in docs/scaling.md, computed from formulas and from the rates in docs/scaling_rates.json.
 
     python docs/scaling.py            renew the page
     python docs/scaling.py --check    leave it alone; show what differs, and fail if anything does
@@ -15,7 +15,7 @@ from pathlib import Path
 import scaling_blocks
 from pages import parser_for, renew
 
-PAGE = Path(__file__).with_name("scaling_paper.md")
+PAGE = Path(__file__).with_name("scaling.md")
 BLOCKS = {name: getattr(scaling_blocks, name) for name in scaling_blocks.__all__}
 
 

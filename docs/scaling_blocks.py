@@ -1,4 +1,4 @@
-"""The blocks of docs/scaling_paper.md: formulas, and rates from scaling_rates.json. One function gives one block.
+"""The blocks of docs/scaling.md: formulas, and rates from scaling_rates.json. One function gives one block.
 
 A rate that nobody has measured yet is null there. A number that depends on it then reads ``<name of the rate>``.
 """
