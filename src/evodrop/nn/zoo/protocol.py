@@ -44,6 +44,7 @@ class Place(NamedTuple):
     before: nn.Module | None
     dropout: nn.Module
     after: nn.Module | None
+    between: tuple[nn.Module, ...] = ()  # what stands between the dropout and the layer after it: activations, pooling
 
 
 @runtime_checkable
