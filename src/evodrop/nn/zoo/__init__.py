@@ -11,6 +11,19 @@
 
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout, penalties
+from evodrop.nn.zoo.registry import LINEAR, ZOO, WaterFillingDropout, about, rooms
 from evodrop.nn.zoo.weight_aware import WeightAwareDropout
 
-__all__ = ["About", "AdaptiveRateDropout", "Place", "WeightAwareDropout", "ZooDropout", "penalties"]
+__all__ = [
+    "LINEAR",
+    "ZOO",
+    "About",
+    "AdaptiveRateDropout",
+    "Place",
+    "WaterFillingDropout",
+    "WeightAwareDropout",
+    "ZooDropout",
+    "about",
+    "penalties",
+    "rooms",
+]
