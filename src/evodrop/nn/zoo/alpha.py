@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch.nn import functional
 
 from evodrop.nn.zoo.gaussian import noise_variance, wide
 
-__all__ = ["checked_per", "clipped", "initial_log_alpha", "kl_divergence"]
+__all__ = ["checked_per", "clipped", "initial_log_alpha", "kl_divergence", "total_divergence"]
 
 LEAST_ALPHA = 1e-8  # noise of a ten-thousandth of a unit: none to speak of, and its logarithm is finite
 K1, K2, K3 = 0.63576, 1.87320, 1.48695  # Molchanov, Ashukha and Vetrov 2017, equation 14
@@ -44,36 +43,26 @@ def kl_divergence(log_alpha: Tensor) -> Tensor:
     return falling + 0.5 * functional.softplus(-log_alpha)
 
 
-class _Clip(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(log_alpha: Tensor) -> Tensor:
-        return log_alpha.clamp(max=0.0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ARG004
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (log_alpha,) = ctx.saved_tensors
-        return grad.where((log_alpha <= 0) | (grad > 0), 0.0)
+def total_divergence(log_alpha: Tensor, terms: int) -> Tensor:
+    """The divergence of so many weights or units that share these alphas evenly; it pulls no alpha beyond 1."""
+    within = log_alpha.to(wide(log_alpha.dtype)).clamp(max=0.0)
+    return kl_divergence(within).mean() * terms
 
 
 def clipped(log_alpha: Tensor) -> Tensor:
     """log(alpha) with alpha at most 1, as in the paper: beyond it the objective has poor local optima.
 
-    Above the bound only a gradient that leads back below it is passed on. A plain clamp would pass on none, and an
-    alpha that an optimizer has once carried over the bound would stay there for ever.
+    The gradient passes as if nothing were clipped. A plain clamp would pass none above the bound, and an alpha that the
+    penalty has once pulled over it would stay there for ever, however much the noise hurts.
 
     Examples:
-        >>> log_alpha = torch.tensor([-1.0, 0.5, 0.5], requires_grad=True)
-        >>> clipped(log_alpha).backward(torch.tensor([-1.0, -1.0, 1.0]))
-        >>> log_alpha.grad
-        tensor([-1.,  0.,  1.])
+        >>> log_alpha = torch.tensor([-1.0, 0.5], requires_grad=True)
+        >>> clipped(log_alpha).sum().backward()
+        >>> clipped(log_alpha).tolist(), log_alpha.grad
+        ([-1.0, 0.0], tensor([1., 1.]))
     """
-    return _Clip.apply(log_alpha.to(wide(log_alpha.dtype)))  # type: ignore[no-any-return, no-untyped-call]
+    log_alpha = log_alpha.to(wide(log_alpha.dtype))
+    return log_alpha - log_alpha.detach().clamp(min=0.0)
 
 
 def initial_log_alpha(p: float) -> float:

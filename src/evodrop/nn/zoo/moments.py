@@ -7,6 +7,7 @@ then does for one draw per input or weight (Wang and Manning 2013; Kingma, Salim
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -71,9 +72,10 @@ def moments_of_relu(moments: Moments) -> Moments:
     return Moments(first.to(moments.mean.dtype), second)
 
 
-def full_precision(tensor: Tensor) -> torch.autocast:
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """A block where autocast lowers nothing: half precision would round or lose the squares that make a variance."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def squared(tensor: Tensor) -> Tensor:

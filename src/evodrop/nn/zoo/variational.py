@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.layout import checked_dims, count_units
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, kl_divergence
+from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
 from evodrop.nn.zoo.gaussian import times_gaussian
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 
@@ -96,7 +96,7 @@ class VariationalDropout(ZooDropout):
             return self.log_alpha.new_zeros(())
         if self.units is None:
             raise RuntimeError("the penalty needs the number of units: give units, or train on a batch first")
-        return kl_divergence(clipped(self.log_alpha)).mean() * self.units
+        return total_divergence(self.log_alpha, self.units)
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo.adopt import conv2d_like, linear_like, replace_after
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, kl_divergence
+from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, squared
 from evodrop.nn.zoo.protocol import About, Place
@@ -66,7 +66,7 @@ class _VariationalWeights(nn.Module):
         """The KL divergence, summed over the weights."""
         if self.p == 0:
             return self.log_alpha.new_zeros(())
-        return kl_divergence(clipped(self.log_alpha)).mean() * self.weight.numel()
+        return total_divergence(self.log_alpha, self.weight.numel())
 
     def forward(self, input: Tensor) -> Tensor:
         check_tensor(input)
