@@ -6,26 +6,37 @@
 ``variational``          ``VariationalDropout``: units times N(1, alpha), alpha learned
 ``variational_weights``  ``VariationalLinear``, ``VariationalConv2d``: noise on weights, alpha learned
 ``fast``                 ``FastDropoutLinear``: pre-activations as Gaussians, drawn or passed on through ReLU
+``dropconnect``          ``DropConnectLinear``, ``DropConnectConv2d``: every weight dropped by itself
+``batchwise``            ``BatchwiseDropout``: one mask per batch; linear layers beside it skip what is dropped
+``standout``             ``Standout``: keep probabilities that grow with the pre-activations
 =======================  ==========================================================================================
 
-``adopt``, ``alpha`` and ``moments`` serve these: taking over a layer's parameters, the variance that is learned, and
-Gaussians in the place of sums.
+``adopt``, ``alpha``, ``moments`` and ``submatrix`` serve these: taking over a layer's parameters, the variance that is
+learned, Gaussians in the place of sums, and products without the dropped units.
 """
 
+from evodrop.nn.zoo.batchwise import BatchwiseDropout, BatchwiseLinear
+from evodrop.nn.zoo.dropconnect import DropConnectConv2d, DropConnectLinear
 from evodrop.nn.zoo.fast import FastDropoutLinear, FastDropoutReLU
 from evodrop.nn.zoo.gaussian import GaussianDropout
 from evodrop.nn.zoo.moments import Moments, moments_of_relu
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout, penalties
+from evodrop.nn.zoo.standout import Standout
 from evodrop.nn.zoo.variational import VariationalDropout
 from evodrop.nn.zoo.variational_weights import VariationalConv2d, VariationalLinear
 
 __all__ = [
     "About",
+    "BatchwiseDropout",
+    "BatchwiseLinear",
+    "DropConnectConv2d",
+    "DropConnectLinear",
     "FastDropoutLinear",
     "FastDropoutReLU",
     "GaussianDropout",
     "Moments",
     "Place",
+    "Standout",
     "VariationalConv2d",
     "VariationalDropout",
     "VariationalLinear",
