@@ -65,6 +65,7 @@ class _DropConnect(nn.Module):
 
     def moments(self, input: Tensor) -> Moments:
         """Mean and variance of every output over all masks, both exact; the variance in float32 or wider."""
+        self._check(input)
         mean = self._product(input, self.weight, self.bias)
         with full_precision(input):
             bias = None if self.bias is None else squared(self.bias)
@@ -72,7 +73,7 @@ class _DropConnect(nn.Module):
         return Moments(mean, variance)
 
     def forward(self, input: Tensor) -> Tensor:
-        check_tensor(input)
+        self._check(input)
         if self.training and self.p > 0:
             return self._masked(input)
         if self.inference == "sample":
@@ -94,6 +95,9 @@ class _DropConnect(nn.Module):
         keep = 1.0 - self.p
         kept = torch.empty((*copies, *parameter.shape), dtype=torch.bool, device=parameter.device).bernoulli_(keep)
         return as_autocast(parameter) / keep * kept
+
+    def _check(self, input: Tensor) -> None:
+        raise NotImplementedError
 
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -144,8 +148,10 @@ class DropConnectLinear(_DropConnect, nn.Linear):
         """A layer that drops the very weights of a plain one; ``options`` are masks and inference."""
         return linear_like(cls, linear, p=p, **options)
 
+    def _check(self, input: Tensor) -> None:
+        check_features(input, self.weight)
+
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        check_features(input, weight)
         return functional.linear(input, weight, bias)
 
 
@@ -174,6 +180,14 @@ class DropConnectConv2d(_DropConnect, nn.Conv2d):
     def from_conv2d(cls, conv: nn.Conv2d, p: float = 0.5, **options: Any) -> Self:
         """A layer that drops the very weights of a plain one; ``options`` are masks and inference."""
         return conv2d_like(cls, conv, p=p, **options)
+
+    def _check(self, input: Tensor) -> None:
+        check_tensor(input)
+        if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
+            raise ValueError(
+                f"DropConnectConv2d: the input has shape {tuple(input.shape)}, but this layer takes pictures with "
+                f"{self.in_channels} channels, (N, C, H, W) or (C, H, W)"
+            )
 
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         output: Tensor = self._conv_forward(input, weight, bias)

@@ -1,4 +1,4 @@
-"""What holds for every dropout of the zoo with Gaussian noise, on units or on weights."""
+"""What holds for every dropout of the zoo, on units or on weights."""
 
 from __future__ import annotations
 
@@ -12,13 +12,25 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn.zoo import (
+    BatchwiseDropout,
+    DropConnectConv2d,
+    DropConnectLinear,
     FastDropoutLinear,
     GaussianDropout,
+    Place,
+    Standout,
     VariationalConv2d,
     VariationalDropout,
     VariationalLinear,
     penalties,
 )
+
+
+def batchwise_between(p):
+    """Both linear layers skip what is dropped, and the function between them does not map 0 to 0."""
+    before, dropout, after = BatchwiseDropout.fit_in(Place(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
+    return nn.Sequential(before, nn.Sigmoid(), dropout, after)
+
 
 KIN = {
     "gaussian": GaussianDropout,
@@ -29,8 +41,17 @@ KIN = {
     "weights per weight": lambda p: VariationalLinear(4, 3, p=p, per="weight"),
     "convolution per weight": lambda p: VariationalConv2d(3, 2, 3, p=p, per="weight"),
     "fast": lambda p: FastDropoutLinear(4, 3, p=p),
+    "dropconnect per example": lambda p: DropConnectLinear(4, 3, p=p),
+    "dropconnect per batch": lambda p: DropConnectLinear(4, 3, bias=False, p=p, masks="batch"),
+    "dropped filters per example": lambda p: DropConnectConv2d(3, 2, 3, p=p),
+    "batchwise": BatchwiseDropout,
+    "batchwise between layers": batchwise_between,
+    "standout": Standout,
+    "standout rescaled": lambda p: Standout(p, rescale=True),
+    "standout with activation": lambda p: Standout(p, activation=nn.Tanh()),
 }
 LEARNED = [name for name in KIN if name.startswith(("var", "wei", "con"))]
+NAMES = {"gaussian", "variational", "variational-weights", "fast", "dropconnect", "batchwise", "standout"}
 each = pytest.mark.parametrize("make", KIN.values(), ids=KIN.keys())
 
 
@@ -47,7 +68,7 @@ def seeded(layer, x):
 def test_eval_is_deterministic(make):
     layer, x = make(0.3).eval(), batch()
     assert (layer(x) == layer(x)).all()
-    if isinstance(layer, _DropoutNd):
+    if isinstance(layer, _DropoutNd) and not (isinstance(layer, Standout) and not layer.rescale):
         assert layer(x) is x
 
 
@@ -69,9 +90,9 @@ def test_small_batches(make, n):
     assert x.grad.shape == x.shape
 
 
-@each
-def test_gradcheck_with_frozen_noise(make):
-    layer = make(0.3).double()
+@pytest.mark.parametrize("name", [name for name in KIN if name != "standout rescaled"])  # no seed freezes its noise
+def test_gradcheck_with_frozen_noise(name):
+    layer = KIN[name](0.3).double()
     inputs = (batch(2, torch.float64).requires_grad_(), *layer.parameters())
     assert torch.autograd.gradcheck(lambda x, *_: seeded(layer, x), inputs, fast_mode=True)
 
@@ -144,8 +165,8 @@ def test_shapes_without_values(make):
     assert layer(x).shape == layer.eval()(x).shape
 
 
-@each
-def test_a_line_about_itself(make):
-    about = type(make(0.3)).about
+@pytest.mark.parametrize("name", [name for name in KIN if "between" not in name])
+def test_a_line_about_itself(name):
+    about = type(KIN[name](0.3)).about
     assert all(str(value) for value in vars(about).values())
-    assert about.name in ("gaussian", "variational", "variational-weights", "fast")
+    assert about.name in NAMES
