@@ -11,8 +11,8 @@
 ``standout``             ``Standout``: keep probabilities that grow with the pre-activations
 =======================  ==========================================================================================
 
-``adopt``, ``alpha``, ``moments`` and ``submatrix`` serve these: taking over a layer's parameters, the variance that is
-learned, Gaussians in the place of sums, and products without the dropped units.
+``adopt``, ``alpha``, ``masks``, ``moments`` and ``submatrix`` serve these: taking over a layer's parameters, the
+variance that is learned, masks over weights, Gaussians in the place of sums, products without the dropped units.
 """
 
 from evodrop.nn.zoo.batchwise import BatchwiseDropout, BatchwiseLinear
