@@ -12,7 +12,14 @@ from torch import nn
 
 from evodrop.nn.modules import DataDependentDropout, EvolutionalDropout, MultinomialDropout
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
+from evodrop.nn.zoo.batchwise import BatchwiseDropout
+from evodrop.nn.zoo.dropconnect import DropConnectLinear
+from evodrop.nn.zoo.fast import FastDropoutLinear
+from evodrop.nn.zoo.gaussian import GaussianDropout
 from evodrop.nn.zoo.protocol import About
+from evodrop.nn.zoo.standout import Standout
+from evodrop.nn.zoo.variational import VariationalDropout
+from evodrop.nn.zoo.variational_weights import VariationalLinear
 from evodrop.nn.zoo.weight_aware import WeightAwareDropout
 
 __all__ = ["LINEAR", "ZOO", "WaterFillingDropout", "about", "rooms"]
@@ -88,6 +95,13 @@ ABOUTS: dict[type[nn.Module], About] = {
 
 CLASSES: tuple[Any, ...] = (
     WeightAwareDropout,
+    GaussianDropout,
+    FastDropoutLinear,
+    Standout,
+    DropConnectLinear,
+    BatchwiseDropout,
+    VariationalDropout,
+    VariationalLinear,
     AdaptiveRateDropout,
 )
 
