@@ -19,8 +19,8 @@ MANY = 10_000
 def between(p=0.5, function=nn.Sigmoid, bias=True):
     """Three linear layers with two batchwise dropouts between them; and what they do with whole matrices."""
     first, second, third = nn.Linear(6, 8, bias), nn.Linear(8, 7, bias), nn.Linear(7, 3, bias)
-    first, one, second = BatchwiseDropout.fit_in(Place(first, nn.Dropout(p), second))
-    second, two, third = BatchwiseDropout.fit_in(Place(second, nn.Dropout(p), third))
+    first, one, second, _ = BatchwiseDropout.fit_in(Place(first, nn.Dropout(p), second))
+    second, two, third, _ = BatchwiseDropout.fit_in(Place(second, nn.Dropout(p), third))
     return nn.Sequential(first, function(), one, second, function(), two, third).double()
 
 
@@ -95,7 +95,7 @@ def test_mean_of_a_linear_network():
 
 
 def test_a_function_may_be_infinite_where_nothing_was_computed():
-    before, dropout, after = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     before.weight.data.abs_()
     before.bias.data.abs_()
     y = after(dropout(before(torch.rand(5, 6)).log()))
@@ -107,7 +107,7 @@ def test_a_function_may_be_infinite_where_nothing_was_computed():
 
 def test_what_stands_after_the_dropout_is_free():
     """What it makes of zeros is read."""
-    before, dropout, after = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     x = torch.rand(5, 6)
     dropped = dropout(before(x))
     torch.testing.assert_close(after(dropped.cos()), functional.linear(dropped.cos(), after.weight, after.bias))
@@ -115,7 +115,7 @@ def test_what_stands_after_the_dropout_is_free():
 
 def test_other_layers_stay_and_pictures_are_read_by_units():
     conv, plain = nn.Conv2d(3, 4, 3), nn.Linear(4 * 6 * 6, 5)
-    before, dropout, after = BatchwiseDropout.fit_in(Place(conv, nn.Dropout(0.5), plain))
+    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(conv, nn.Dropout(0.5), plain))
     assert before is conv
     hidden = dropout(conv(torch.rand(2, 3, 8, 8))).flatten(1)
     assert ((hidden[0] == 0) == (hidden[1] == 0)).all()
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_parts_the_layers_says_so():
 
 
 def test_a_layer_that_changes_the_units_is_named():
-    before, dropout, _ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), None))
+    before, dropout, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), None))
     with pytest.raises(ValueError, match=r"follows a linear layer with 8 outputs, but its input has shape \(5, 4\)"):
         dropout(before(torch.rand(5, 6))[:, :4])
 
