@@ -32,13 +32,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from evodrop.experiments.batchnorm import find_sizes
 from evodrop.experiments.datasets import Images
 from evodrop.experiments.methods import METHODS, make_dropout
-from evodrop.experiments.pixels import Pixels, prepare
+from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records import read_records, read_timings
-from evodrop.experiments.runs import Run
+from evodrop.experiments.records.runs import Run
 from evodrop.experiments.training import train
+from evodrop.experiments.training.pixels import Pixels, prepare
 
 PAUSES = (0.0, 0.02)  # seconds from one checkpoint to the next
 MOST_KILLS = 3

@@ -3,4 +3,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that every folder of tests can import chi_square
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -20,6 +21,7 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "definitions": set(),
     "matching": {"definitions"},
     "durable": set(),
+    "locking": set(),
     "theory": {"definitions", "durable", "matching"},
     "stream": set(),
     "jit": set(),
@@ -28,20 +30,38 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "experiments": {"nn", "linear", "theory", "definitions", "durable", "matching", "sampling"},
+    "experiments": {"nn", "linear", "theory", "definitions", "durable", "locking", "matching"},
     "cli": {"definitions", "experiments", "linear", "theory"},
     "__main__": {"cli"},
 }
+LABORATORY = {  # the same for the rooms of the laboratory; those above come first
+    "datasets": set(),
+    "networks": set(),
+    "methods": {"networks"},
+    "records": {"methods"},
+    "training": {"datasets", "records"},
+    "figures": {"datasets", "methods", "records"},
+    "claims": {"datasets", "figures", "methods", "records"},
+    "plotting": {"claims", "figures"},
+    "report": {"claims", "figures", "plotting", "records"},
+    "running": {"claims", "datasets", "figures", "methods", "networks", "records", "report", "training"},
+}
 
 
-def imported_rooms(path):
+def imported_rooms(path, house="evodrop"):
+    """The first names after the house's own in what a file imports, at its head or in its functions."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "evodrop":
+        if isinstance(node, ast.ImportFrom) and node.module == house:
             yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module.startswith("evodrop."):
-            yield node.module.split(".")[1]
+        elif isinstance(node, ast.ImportFrom):
+            yield from _room(node.module, house)
         elif isinstance(node, ast.Import):
-            yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("evodrop."))
+            yield from (room for name in node.names for room in _room(name.name, house))
+
+
+def _room(module, house):
+    if module.startswith(f"{house}."):
+        yield module.removeprefix(f"{house}.").split(".")[0]
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
@@ -51,6 +71,21 @@ def test_imports_point_one_way(path):
         assert set(imported_rooms(path)) == set()
     else:
         assert set(imported_rooms(path)) <= ROOMS[room] | {room}
+
+
+@pytest.mark.parametrize("room", LABORATORY)
+def test_imports_in_the_laboratory_point_one_way(room):
+    laboratory = SOURCE / "experiments"
+    paths = [*(laboratory / room).rglob("*.py"), *laboratory.glob(f"{room}.py")]
+    entered = {other for path in paths for other in imported_rooms(path, "evodrop.experiments")}
+    assert paths
+    assert entered - {room} == LABORATORY[room]
+    assert entered - {room} <= set(list(LABORATORY)[: list(LABORATORY).index(room)])
+
+
+def test_every_room_of_the_laboratory_has_its_arrows():
+    rooms = {path.stem for path in (SOURCE / "experiments").iterdir()} - {"__init__", "__pycache__"}
+    assert rooms == set(LABORATORY)
 
 
 def imported_packages(path):
@@ -85,9 +120,21 @@ def test_the_map_names_every_public_room():
     assert set(evodrop.__all__) <= set(dir(evodrop))
 
 
-def test_the_map_of_nn_names_every_room_there():
-    rooms = {path.stem for path in (SOURCE / "nn").glob("*.py")} - {"__init__"}
-    assert {room for room in rooms if f"``{room}``" not in evodrop.nn.__doc__} == set()
+FOLDERS = [path.parent for path in sorted(SOURCE.glob("experiments/**/__init__.py"))]
+
+
+@pytest.mark.parametrize("folder", [SOURCE / "nn", *FOLDERS], ids=lambda path: path.name)
+def test_the_map_of_a_folder_names_every_room_there(folder):
+    rooms = {path.stem for path in folder.iterdir()} - {"__init__", "__pycache__"}
+    map_of_rooms = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert {room for room in rooms if f"``{room}``" not in map_of_rooms} == set()
+
+
+@pytest.mark.parametrize("room", ["networks", "training", "records", "figures", "claims", "plotting", "report"])
+def test_the_rooms_of_the_laboratory_keep_their_public_names(room):
+    module = importlib.import_module(f"evodrop.experiments.{room}")
+    assert module.__all__
+    assert all(hasattr(module, name) for name in module.__all__)
 
 
 def fresh(code):

@@ -85,12 +85,16 @@ def between_operations(content, mutate):
     return content[:at] + mutate.command() + content[at:]
 
 
-def in_member(content, mutate):
-    """The same in a batch of an archive that is otherwise whole."""
-    members = dict(specimen("cifar10").unpacked)
+def in_member(name, _, mutate):
+    """The same in a batch of an archive of a data set that is otherwise whole."""
+    members = dict(specimen(name).unpacked)
     first = next(iter(members))
     members[first] = between_operations(members[first], mutate)
     return gzip.compress(tar(members), 1, mtime=0)
+
+
+def archive_of(name, path):
+    return Target(name, True, path, [outer, in_gzip, in_tar_headers, functools.partial(in_member, name)])
 
 
 TARGETS = {
@@ -99,7 +103,8 @@ TARGETS = {
     "mat": Target("svhn", True, "svhn/train_32x32.mat", [outer, plain_mat, in_packed_variable]),
     "cifar10 batch": Target("cifar10", False, "cifar-10-batches-py/data_batch_1", [outer, between_operations]),
     "cifar100 batch": Target("cifar100", False, "cifar-100-python/train", [outer, between_operations]),
-    "cifar10 tar.gz": Target("cifar10", True, "cifar-10-python.tar.gz", [outer, in_gzip, in_tar_headers, in_member]),
+    "cifar10 tar.gz": archive_of("cifar10", "cifar-10-python.tar.gz"),
+    "cifar100 tar.gz": archive_of("cifar100", "cifar-100-python.tar.gz"),
     "svmlight": Target("rcv1", False, "rcv1/rcv1_train.binary", [outer]),
     "svmlight.bz2": Target("20news", True, "20news/train.svm.bz2", [outer, in_bz2, in_bz2]),
 }

@@ -9,7 +9,7 @@ from scipy import sparse
 from specimens import svmlight
 
 from evodrop.experiments.datasets import Documents
-from evodrop.experiments.runs import LinearRun
+from evodrop.experiments.records.runs import LinearRun
 
 WORDS = 40
 

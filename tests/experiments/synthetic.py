@@ -6,9 +6,9 @@ import re
 
 import numpy as np
 
-from evodrop.experiments.curves import read_curve
-from evodrop.experiments.records import RunFolder
-from evodrop.experiments.runs import Run
+from evodrop.experiments.records.curves import read_curve
+from evodrop.experiments.records.folder import RunFolder
+from evodrop.experiments.records.runs import Run
 
 SPACING = 100  # iterations from one record to the next
 
@@ -31,7 +31,7 @@ def record(number, **changes):
     } | changes
 
 
-def write_run(out, records, seconds=0.01, **changes):
+def write_run(out, records, seconds=0.01, cpu_seconds=None, **changes):
     """A run's folder in ``out``, anew."""
     fields = run_fields(**changes)
     name = "-".join(
@@ -43,7 +43,7 @@ def write_run(out, records, seconds=0.01, **changes):
         folder.restart()
         for line in records:
             folder.append(line)
-        folder.remark({"median_seconds": seconds})
+        folder.remark({"median_seconds": seconds, "median_cpu_seconds": cpu_seconds})
     return out / name
 
 

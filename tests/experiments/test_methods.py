@@ -8,8 +8,8 @@ import tiny
 import torch
 from torch import nn
 
-from evodrop.experiments.batchnorm import BatchNorm, LazyBatchNorm, find_sizes
 from evodrop.experiments.methods import METHODS, make_dropout
+from evodrop.experiments.networks.batchnorm import BatchNorm, LazyBatchNorm, find_sizes
 from evodrop.nn import EvolutionalDropout, MultinomialDropout
 
 
@@ -102,6 +102,6 @@ def test_finding_sizes_leaves_modes_and_statistics_alone():
 
 
 def test_a_list_of_methods_costs_no_torch():
-    code = "import sys, evodrop.experiments.methods, evodrop.experiments.runs; print('torch' in sys.modules)"
+    code = "import sys, evodrop.experiments.methods, evodrop.experiments.records.runs; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert answer.strip() == "False"

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from evodrop.experiments.batchnorm import find_sizes
 from evodrop.experiments.datasets import Images
 from evodrop.experiments.methods import make_dropout
-from evodrop.experiments.pixels import prepare
-from evodrop.experiments.runs import Run
+from evodrop.experiments.networks.batchnorm import find_sizes
+from evodrop.experiments.records.runs import Run
+from evodrop.experiments.training.pixels import prepare
 
 CLASSES = 3
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, checked_out, command_line, plain_stem, resumable, show
 
 
 def run(
@@ -30,7 +30,10 @@ def run(
     ] = None,
     jobs: Jobs = 2,
     data: Data = None,
-    out: Annotated[Path | None, Option(help="folder of the results [runs/compare-DATASET]")] = None,
+    out: Annotated[
+        Path | None,
+        Option(help="folder of the results [runs/compare-DATASET]"),
+    ] = None,
 ) -> None:
     """Compare dropouts on the same network and data.
 
@@ -40,12 +43,22 @@ def run(
     A run that was stopped goes on where it was; a finished one is not repeated.
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
-    folder = out or Path("runs") / f"compare-{re.sub('[^A-Za-z0-9.]+', '-', dataset).strip('-.')}"
+    folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
     with resumable():
-        from evodrop.experiments.comparison import Question, compare
+        from evodrop.experiments.running.comparison import Question, compare
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
         findings = compare(question, folder, data=data, jobs=jobs, command=command_line())
         show(findings)
     if findings.failed:
         raise Exit(1)
+
+
+def _name_of(dataset: str) -> str:
+    """What a folder is called after a data set; after svm:web/train.svm,web/test.svm it is web-train."""
+    from evodrop.experiments.datasets import PAIR
+
+    if dataset.startswith(PAIR):
+        train = Path(dataset.removeprefix(PAIR).split(",")[0]).expanduser().absolute()
+        dataset = f"{train.parent.name}-{plain_stem(train)}"
+    return re.sub("[^A-Za-z0-9._]+", "-", dataset).strip("-.") or "data"

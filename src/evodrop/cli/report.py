@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from evodrop.cli.options import command_line, show
+from evodrop.cli.options import checked_out, command_line, show
 
 
 def run(
@@ -16,12 +16,14 @@ def run(
     tensorboard: Annotated[bool, Option("--tensorboard", help="also write event files, to OUT/tensorboard")] = False,
 ) -> None:
     """Make the report of runs again from their records."""
-    from evodrop.experiments.reopening import reopen_all
+    from evodrop.experiments.report.reopening import reopen_all
 
-    target = out or (folders[0] if len(folders) == 1 else Path())
+    target = checked_out(out or (folders[0] if len(folders) == 1 else Path()))
+    if tensorboard:
+        from evodrop.experiments.report.tensorboard import event_writer, write_events
+
+        event_writer()  # if it is missing, that is told before anything is written
     findings = reopen_all(folders, target, command_line())
     if tensorboard:
-        from evodrop.experiments.tensorboard import write_events
-
         print(f"event files: {write_events(findings.outcomes, target / 'tensorboard')}")
     show(findings)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from evodrop.cli.options import Data, Jobs, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, checked_out, command_line, resumable, show
 
 if TYPE_CHECKING:
-    from evodrop.experiments.figures import Panel
-    from evodrop.experiments.reproduction import Extent
+    from evodrop.experiments.figures.panels import Panel
+    from evodrop.experiments.running.reproduction import Extent
 
 
 def run(
@@ -36,13 +36,16 @@ def run(
 
     A run that was stopped goes on where it was; a finished one is not repeated.
     """
-    from evodrop.experiments.reproduction import Extent, gone_back_on, panels_named, reproduce
+    from evodrop.experiments.claims.verdicts import loss_in_words
+    from evodrop.experiments.running.reproduction import Extent, gone_back_on, panels_named, reproduce
 
     extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
     if name == "list":
         _list(extent, data, jobs)
         return
     panels, absent = panels_named(name, data)
+    for folder in (out, *(out / panel.id for panel in panels)):
+        checked_out(folder)
     kept = _kept(panels, results, name != "all") if check else {}
     broken = bool(absent)
     with resumable():
@@ -50,8 +53,8 @@ def run(
             findings = reproduce(panel, extent, out / panel.id, data=data, jobs=jobs, command=command_line())
             show(findings)
             lost = gone_back_on(findings, kept.get(panel.id, {}))
-            for claim, verdict, measured, *_ in lost:
-                print(f"evodrop: no longer holds: {claim.words} Now: {verdict}; {measured}", file=sys.stderr)
+            for judgement in lost:
+                print(f"evodrop: {loss_in_words(judgement)}", file=sys.stderr)
             broken = broken or bool(lost or findings.failed)
     if absent:
         names = ", ".join(panel.id for panel in absent)
@@ -62,7 +65,7 @@ def run(
 
 def _kept(panels: list[Panel], results: Path, named: bool) -> dict[str, dict[str, str]]:
     """What --check goes by, read before the first run. A panel that was named must have some; of all, not each does."""
-    from evodrop.experiments.reproduction import kept_verdicts
+    from evodrop.experiments.running.reproduction import kept_verdicts
 
     kept = kept_verdicts(panels, results)
     missing = ", ".join(panel.id for panel in panels if panel.id not in kept)
@@ -84,8 +87,8 @@ def _list(extent: Extent, data: Path | None, jobs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from evodrop.experiments.estimates import in_words
-    from evodrop.experiments.reproduction import list_panels
+    from evodrop.experiments.running.estimates import in_words
+    from evodrop.experiments.running.reproduction import list_panels
 
     table = Table("panel", "place in the paper", "data", caption=f"time: here, {jobs} runs at a time, from a few steps")
     table.add_column("runs", justify="right")

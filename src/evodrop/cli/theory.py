@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from evodrop.cli.options import plain_stem
+
 
 def run(
     file: Annotated[Path, Argument(help="examples in svmlight (LIBSVM) format; plain, gzip or bzip2")],
@@ -48,7 +50,4 @@ def run(
 
 def _picture_of(file: Path) -> str:
     """train.svm.bz2 -> train-theory.png."""
-    name = file.name
-    while Path(name).suffix in (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt"):
-        name = Path(name).stem
-    return f"{name}-theory.png"
+    return f"{plain_stem(file)}-theory.png"

@@ -14,8 +14,9 @@ from evodrop.matching import MATCHES
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LINEAR", "LINEAR_METHODS", "METHODS", "Method", "make_dropout", "methods_of"]
+__all__ = ["CHALLENGERS", "LINEAR", "LINEAR_METHODS", "METHODS", "Method", "make_dropout", "methods_of"]
 
+CHALLENGERS = ("evolutional", "data-dependent")  # the paper's, for networks and for linear models
 LINEAR = "linear"  # the network of a run without one: logistic regression
 
 
@@ -83,7 +84,7 @@ def _water_filling(rate: float, match: str) -> nn.Module:
 
 
 def _batchnorm(_rate: float, _match: str) -> nn.Module:
-    from evodrop.experiments.batchnorm import LazyBatchNorm
+    from evodrop.experiments.networks.batchnorm import LazyBatchNorm
 
     return LazyBatchNorm()
 

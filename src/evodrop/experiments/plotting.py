@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from evodrop.durable import write_whole
-from evodrop.experiments.contenders import Contender
-from evodrop.experiments.outcomes import Outcome
-from evodrop.experiments.summaries import Band, band_of
+from evodrop.experiments.claims.outcomes import Outcome
+from evodrop.experiments.claims.summaries import Band, band_of
+from evodrop.experiments.figures.contenders import Contender
 from evodrop.theory.figure import COLOURS as NOISES
 from evodrop.theory.figure import check_path
 
@@ -128,4 +128,4 @@ def save(outcome: Outcome, *paths: str | os.PathLike[str], training: str = "clea
         buffer = io.BytesIO()
         suffix = path.suffix.lower()
         figure.savefig(buffer, format=suffix[1:], dpi=RESOLUTION, metadata=UNDATED.get(suffix))
-        write_whole(path, buffer.getvalue())
+        write_whole(path, buffer.getvalue(), shared=True)

@@ -14,10 +14,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from evodrop.linear.callbacks import progress_bar
-from evodrop.linear.kernels import Examples, Settings, add_squares
-from evodrop.linear.model import Model
+from evodrop.linear.kernels import Examples, Settings
+from evodrop.linear.model import Model, sum_squares
 from evodrop.linear.plans import Plan, make_plan
-from evodrop.linear.problems import Rows
+from evodrop.linear.problems import Rows, guesses_of
 
 __all__ = ["Descent", "DivergedError"]
 
@@ -123,14 +123,7 @@ class Descent:
         """E[x_i^2] of all examples so far, these included, and which features these have."""
         weights = np.zeros_like(examples.weights)
         weights[rows] = examples.weights[rows]
-        squares, seen = np.zeros_like(self.squares), np.zeros(len(self.squares), np.bool_)
-        add_squares(examples, weights, squares, seen)
-        with np.errstate(over="ignore"):  # told by the error below
-            squares += self.squares
-            total = squares.sum()
-        if not math.isfinite(total):
-            raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
-        self.squares = squares
+        self.squares, seen = sum_squares(examples, weights, self.squares)
         self.total_weight += float(weights.sum())
         return self.squares / self.total_weight, seen
 
@@ -150,8 +143,7 @@ class Descent:
         if len(rows) == 0:
             return math.nan
         scores = self.model.scores(X, rows)
-        guesses = scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1)
-        return float((guesses == labels[rows]).mean())
+        return float((guesses_of(scores) == labels[rows]).mean())
 
 
 def _is_idle(costs: list[float], patience: int, tol: float | None) -> bool:

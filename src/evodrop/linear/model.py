@@ -6,6 +6,7 @@ for each thread; a block draws the same noise again, so the result does not depe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -24,11 +25,12 @@ from evodrop.linear.kernels import (
     STEP,
     Examples,
     Settings,
+    add_squares,
     run_epoch,
     score_rows,
 )
 
-__all__ = ["Model", "make_examples"]
+__all__ = ["Model", "make_examples", "sum_squares"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -142,6 +144,18 @@ class Model:
             return [task(self.blocks[0])]
         with ThreadPoolExecutor(len(self.blocks)) as threads:
             return list(threads.map(task, self.blocks))
+
+
+def sum_squares(examples: Examples, weights: Floats, before: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(d,) weighted sums of the squares of each feature, with those before, and which features the examples have."""
+    squares, seen = np.zeros_like(before), np.zeros(len(before), np.bool_)
+    add_squares(examples, weights, squares, seen)
+    with np.errstate(over="ignore"):  # told by the error below
+        squares += before
+        total = squares.sum()
+    if not math.isfinite(total):
+        raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
+    return squares, seen
 
 
 def _mixture(state: Floats) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
 from sklearn.utils import compute_class_weight
 
-__all__ = ["Rows", "check_classes", "number_labels", "side_weights", "split_rows"]
+__all__ = ["Rows", "check_classes", "guesses_of", "number_labels", "side_weights", "split_rows"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -36,6 +36,11 @@ def number_labels(y: Array, classes: Array) -> Array:
     if unknown.any():
         raise ValueError(f"y holds the class {y[unknown].tolist()[0]!r}, which is not among classes {classes.tolist()}")
     return np.asarray(labels)
+
+
+def guesses_of(scores: Floats) -> Array:
+    """The place of each row's class, from (n, 1) scores of the second of two classes or (n, C) scores of several."""
+    return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1))
 
 
 def side_weights(class_weight: Any, classes: Array, y: Array) -> Floats:

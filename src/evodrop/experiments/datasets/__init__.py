@@ -23,13 +23,14 @@ from typing import Literal
 from evodrop.experiments.datasets.arrays import DataError, Documents, Images
 from evodrop.experiments.datasets.entries import Dataset
 from evodrop.experiments.datasets.fetching import fetch_dataset
-from evodrop.experiments.datasets.loading import load_dataset, load_pair, pair_paths
+from evodrop.experiments.datasets.loading import PAIR, load_dataset, load_pair, pair_paths
 from evodrop.experiments.datasets.places import data_folder, find
 from evodrop.experiments.datasets.registry import DATASETS
 from evodrop.experiments.datasets.splits import SPLIT
 
 __all__ = [
     "DATASETS",
+    "PAIR",
     "SPLIT",
     "DataError",
     "Documents",
@@ -43,7 +44,6 @@ __all__ = [
 ]
 
 Folder = str | os.PathLike[str] | None
-PAIR = "svm:"
 
 
 def names() -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from evodrop.experiments.datasets.arrays import DataError
-from evodrop.experiments.locking import LockedError, locked
+from evodrop.locking import LockedError, locked
 
 __all__ = ["Downloader", "progress_bar"]
 

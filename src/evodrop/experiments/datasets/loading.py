@@ -16,7 +16,9 @@ from evodrop.experiments.datasets.places import Place, find_all
 from evodrop.experiments.datasets.splits import held_out
 from evodrop.experiments.datasets.svhn import read_mat
 
-__all__ = ["load_dataset", "load_pair", "pair_paths"]
+__all__ = ["PAIR", "load_dataset", "load_pair", "pair_paths"]
+
+PAIR = "svm:"  # before the names of two files
 
 
 def load_dataset(dataset: Dataset, folder: Path) -> Images | Documents:
@@ -36,7 +38,7 @@ def load_pair(name: str) -> Documents:
 
 def pair_paths(name: str) -> tuple[Path, Path]:
     """The two files that "svm:TRAIN,TEST" names."""
-    paths = [Path(part).expanduser() for part in name.removeprefix("svm:").split(",") if part]
+    paths = [Path(part).expanduser() for part in name.removeprefix(PAIR).split(",") if part]
     if len(paths) != 2:
         raise DataError(f"{name!r} should name two svmlight files: svm:TRAIN,TEST, with one comma")
     return paths[0], paths[1]

@@ -6,8 +6,9 @@ import numpy as np
 
 from evodrop.experiments.datasets.arrays import Labels
 
-__all__ = ["SPLIT", "held_out"]
+__all__ = ["SPLIT", "VALIDATION", "held_out"]
 
+VALIDATION = "validation:"  # before the name of a data set: its training data alone, split in two
 SPLIT = "a fifth: the n // 5 rows with the smallest of n words from PCG64 with seed 0 test, the others train"
 
 

@@ -1,0 +1,97 @@
+"""What a dropout layer sees of a batch in training. The layer, its noise and its gradient know nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from evodrop.definitions import second_moments
+from evodrop.experiments.records.record import LayerStatistics
+from evodrop.nn import EvolutionalDropout, MultinomialDropout
+from evodrop.nn.law import Law, find_chances
+from evodrop.theory import BernoulliNoise, MultinomialNoise, squared_norm
+from evodrop.theory.noises import Noise
+
+__all__ = ["layer_statistics", "watch_dropout"]
+
+Floats = npt.NDArray[np.float64]
+QUANTILES = 64
+DIGITS = 6
+SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
+LAYERS = "nn.Dropout, EvolutionalDropout, and MultinomialDropout without probs"
+
+
+@contextmanager
+def watch_dropout(network: nn.Module) -> Iterator[list[LayerStatistics]]:
+    """A list that fills, within the ``with`` block, when data pass through dropout layers in training mode.
+
+    Examples:
+        >>> import torch
+        >>> network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))
+        >>> with watch_dropout(network) as seen:
+        ...     y = network(torch.ones(2, 4))
+        >>> [(layer["name"], layer["units"], layer["noise"]) for layer in seen]
+        [('1', 8, 1.0)]
+    """
+    seen = list[LayerStatistics]()
+    with ExitStack() as hooks:
+        for name, layer in network.named_modules():
+            if isinstance(layer, _DropoutNd):
+                hooks.enter_context(layer.register_forward_pre_hook(partial(_note, seen, name)))
+        yield seen
+
+
+def _note(seen: list[LayerStatistics], name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    if layer.training:
+        seen.append(layer_statistics(name, layer, inputs[0]))
+
+
+def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatistics:
+    """The statistics of a layer whose units are all dimensions of its input but the first."""
+    moments = second_moments(input.detach().flatten(1)).numpy()
+    moments = np.where(np.isfinite(moments), moments, 0.0)
+    strengths, live = np.sqrt(moments), moments > 0
+    total, law = strengths.sum(), _law_of(layer)
+    seen = LayerStatistics(
+        name=name,
+        units=len(moments),
+        dead=int((~live).sum()),
+        effective=0.0,
+        kept=0.0,
+        noise=None,
+        probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
+    )
+    if live.any():
+        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
+        seen["effective"] = _rounded(total**2 / moments.sum())
+        seen["kept"] = _rounded(noise.survival[live].sum())
+        seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
+    return seen
+
+
+def _law_of(layer: nn.Module) -> Law:
+    """The law of a layer's noise. A layer that was given probabilities is none of a method's."""
+    if isinstance(layer, nn.Dropout):
+        return Law("keep", layer.p)
+    if type(layer) not in SOURCES or getattr(layer, "probs", None) is not None:
+        raise TypeError(f"the noise of {layer} is not known; methods are made of {LAYERS}")
+    law = Law(SOURCES[type(layer)], *(getattr(layer, field) for field in Law._fields[1:]))
+    never = law.p == 0 and law.match != "draws"  # infinitely many draws keep every unit
+    return Law("keep", 0.0) if never else law
+
+
+def _noise_of(law: Law, strengths: Floats) -> Noise:
+    """The law's noise for units of such strengths, as the theory has it."""
+    found = find_chances(law, strengths, None)
+    return BernoulliNoise(found.chances) if found.k is None else MultinomialNoise(found.chances, int(found.k))
+
+
+def _rounded(value: float) -> float:
+    """As many digits as a figure can show: records stay small."""
+    return float(f"{value:.{DIGITS}g}")

@@ -1,0 +1,34 @@
+"""What a report shows of dropout layers."""
+
+from __future__ import annotations
+
+import pytest
+from synthetic import layer, record, write_realistic, write_run
+
+from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.report.page import make_page
+from evodrop.experiments.report.plots import layer_plots
+
+
+def test_layers_are_shares_of_their_units_and_maps_of_their_probabilities(tmp_path):
+    seen = layer("drop", 0.5) | {"noise": None, "probs": [0.0, 1 / 64, 10 / 64]}
+    write_run(tmp_path, [record(1, layers=[seen]), record(2, status="finished")], method="evolutional")
+    plots = {plot["id"]: plot for plot in layer_plots(outcomes_of(read_curves([tmp_path]))[0], "p")}
+    assert plots["p-0-dead"]["lines"][0]["y"] == pytest.approx([seen["dead"] / 64], rel=1e-4)
+    assert plots["p-0-effective"]["lines"][0]["y"] == pytest.approx([seen["effective"] / 64], rel=1e-4)
+    assert plots["p-0-noise"]["lines"][0]["y"] == [None]
+    heat = plots["p-0-probs"]["maps"][0]
+    assert (heat["x"], heat["y"], heat["z"]) == ([100.0], [0.0, 50.0, 100.0], [[None], [0.0], [1.0]])
+
+
+def test_the_map_opens_on_the_challenger(tmp_path):
+    for method in ("standard", "evolutional", "water-filling"):
+        write_realistic(tmp_path, method, 0, 6, 0.02)
+    (outcome,) = outcomes_of(read_curves([tmp_path]))
+    *_, plot = layer_plots(outcome, "p")
+    assert plot["maps"][plot["shown"]]["label"] == outcome.challenger == "evolutional"
+    assert '<option value="1" selected>evolutional</option>' in make_page([outcome], "")
+    (alone,) = outcomes_of([run for run in outcome.runs if run.method == "standard"])
+    assert alone.challenger is None
+    assert [*layer_plots(alone, "p")][-1]["shown"] == 0

@@ -1,0 +1,178 @@
+"""The report in a real browser. Where there is no Chromium, there is nothing to run."""
+
+from __future__ import annotations
+
+import pytest
+from browser import COMMAND, Browser
+from synthetic import write_errors, write_realistic
+
+from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.figures.panels import find_panel
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.report.page import write_report
+
+pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
+TABS = ("curves", "claims", "summary", "layers", "origin")
+SEVERAL = {"none": 9, "standard": 8, "uniform": 7, "evolutional": 12, "water-filling": 10}
+EVIL = "<b>bold</b><img src=x onerror=alert(1)>"
+SHOWN = "[...document.querySelectorAll('section')].filter(part => !part.hidden).map(part => part.id)"
+DRAWN = "[...document.querySelectorAll('section:not([hidden]) .plot')].every(place => place.querySelector('.main-svg'))"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """A report with all there can be: claims, two layers, a method that diverged, a name with HTML in it."""
+    out = tmp_path_factory.mktemp("report")
+    for seed in range(3):
+        for method, speed in SEVERAL.items():
+            layers = ("dropout1", EVIL) if method != "none" else ()
+            write_realistic(out / "runs", method, seed, speed, floor=0.2 / speed, layers=layers)
+    write_errors(out / "runs", [0.9, 0.8, None], "diverged", method=EVIL)
+    outcomes = outcomes_of(read_curves([out / "runs"]), find_panel("fig2-mnist"))
+    return write_report(outcomes, out, "evodrop compare")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as browser:
+        yield browser
+
+
+def show(browser, tab):
+    browser.run(f"document.getElementById('tab-{tab}').click()")
+    browser.wait_until(DRAWN)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_every_tab_is_whole_and_nothing_goes_wrong(browser, page, tmp_path, width, dark):
+    browser.open(page, width, dark=dark)
+    for tab in TABS:
+        show(browser, tab)
+        assert browser.run(SHOWN) == [tab]
+        assert browser.run("document.documentElement.scrollWidth") <= width  # nothing sticks out
+        assert browser.run(TOO_SMALL) == []
+        assert browser.run(FAINT) == []
+        browser.screenshot(tmp_path / f"{tab}.png")
+        assert (tmp_path / f"{tab}.png").stat().st_size > 10_000
+    assert browser.problems == []
+
+
+# Texts of the page that are smaller than 12 pixels, or stand out from what is behind them by less than WCAG's 4.5.
+TEXTS = """
+const kinds = 'h1, h2, h3, p, td, th, a, dt, dd, span, pre, caption, figcaption, label, .plot text';
+const texts = [...document.querySelectorAll(kinds)]
+  .filter(item => item.textContent.trim() && item.getClientRects().length && item.checkVisibility());
+"""
+TOO_SMALL = f"(() => {{ {TEXTS} return texts.filter(item => parseFloat(getComputedStyle(item).fontSize) < 12)"
+TOO_SMALL += ".map(item => item.textContent.slice(0, 40)); })()"
+FAINT = f"""(() => {{ {TEXTS}
+const parts = (colour) => colour.match(/[0-9.]+/g).map(Number);
+const linear = (part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+const behind = (item) => {{
+  for (; item; item = item.parentElement) {{
+    const colour = parts(getComputedStyle(item).backgroundColor);
+    if (colour.length === 3 || colour[3] > 0) return colour;
+  }}
+  return [255, 255, 255];
+}};
+return texts.filter(item => {{
+  const style = getComputedStyle(item);
+  const ink = light(parts(item.tagName === 'text' ? style.fill : style.color)), page = light(behind(item));
+  return (Math.max(ink, page) + 0.05) / (Math.min(ink, page) + 0.05) < 4.5;
+}}).map(item => item.tagName + ': ' + item.textContent.slice(0, 40));
+}})()"""
+
+
+def test_tabs_work_by_keyboard_and_by_address(browser, page):
+    browser.open(page)
+    browser.run("document.getElementById('tab-curves').focus()")
+    browser.press("ArrowRight")
+    assert browser.run(SHOWN) == ["claims"]
+    assert browser.run("document.activeElement.id") == "tab-claims"
+    browser.press("ArrowLeft")
+    browser.press("ArrowLeft")
+    assert browser.run(SHOWN) == ["origin"]
+    roles = "[...document.querySelectorAll('[role=tab]')].map(tab => tab.getAttribute('aria-selected'))"
+    assert browser.run(roles) == ["false"] * 4 + ["true"]
+    show(browser, "summary")
+    assert browser.run("location.hash") == "#summary"
+    browser.reload()
+    assert browser.run(SHOWN) == ["summary"]
+    assert browser.problems == []
+
+
+def visible(browser):
+    """The names in the legend of the first plot whose curves are seen."""
+    plot = "document.getElementById('curves-0-clean')"
+    return browser.run(f"{plot}.data.filter(line => line.name && line.visible !== 'legendonly').map(line => line.name)")
+
+
+def test_a_click_on_a_legend_hides_a_curve_and_its_band(browser, page):
+    browser.open(page)
+    browser.wait_until(DRAWN)
+    before = visible(browser)
+    assert before[:-1] == ["standard", "evolutional", "none", "uniform", "water-filling"]
+    place = "document.querySelector('#curves-0-clean .legendtoggle').getBoundingClientRect()"
+    x, y = browser.run(f"(place => [place.x + 20, place.y + place.height / 2])({place})")
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+    browser.wait_until("document.getElementById('curves-0-clean').data[2].visible === 'legendonly'")
+    assert visible(browser) == before[1:]
+    hidden = browser.run("document.getElementById('curves-0-clean').data.filter(line => line.visible).length")
+    assert hidden == 3  # the curve, and both edges of its band
+    assert browser.problems == []
+
+
+def test_the_map_opens_on_the_challenger_and_follows_the_chosen_method(browser, page):
+    browser.open(page)
+    show(browser, "layers")
+    select = "document.querySelector('select[data-plot=\"layers-0-0-probs\"]')"
+    assert browser.run(f"{select}.selectedOptions[0].text") == "evolutional"
+    heat = "JSON.stringify(document.getElementById('layers-0-0-probs').data[0].z)"
+    before = browser.run(heat)
+    browser.run(
+        f"(() => {{ const select = {select}; select.value = '0'; select.dispatchEvent(new Event('change')); }})()"
+    )
+    browser.wait_until(f"{heat} !== {before!r}")
+    assert browser.problems == []
+
+
+def test_the_axis_of_errors_can_be_logarithmic(browser, page):
+    browser.open(page)
+    browser.wait_until(DRAWN)
+    browser.run("document.getElementById('logarithmic').click()")
+    browser.wait_until("document.getElementById('curves-0-test').layout.yaxis.type === 'log'")
+    assert browser.problems == []
+
+
+def test_plots_follow_the_scheme_while_the_page_is_open(browser, page):
+    browser.open(page)
+    browser.wait_until(DRAWN)
+    ink = "document.getElementById('curves-0-clean').data[2].line.color"
+    assert browser.run(ink) == "#000000"
+    browser.resize(1440, dark=True)
+    browser.wait_until(f"{ink} === '#F0F0F0'")
+    assert browser.problems == []
+
+
+def test_names_from_records_stay_text(browser, page):
+    browser.open(page)
+    for tab in TABS:
+        show(browser, tab)
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    assert browser.run("document.querySelectorAll('.plot b').length") == 0
+    legend = browser.run("[...document.querySelectorAll('#curves-0-clean .legendtext')].map(name => name.textContent)")
+    assert legend[-1] == f"{EVIL} (1 of 1 diverged)"
+    titles = browser.run("[...document.querySelectorAll('#layers h3')].map(title => title.textContent)")
+    assert titles == ["Layer dropout1", f"Layer {EVIL}"]
+    assert browser.problems == []
+
+
+def test_without_scripts_the_words_are_there(browser, page):
+    browser.open(page, scripts=False)
+    root = browser.ask("DOM.getDocument")["root"]["nodeId"]
+    for tab in TABS:
+        part = browser.ask("DOM.querySelector", nodeId=root, selector=f"#{tab}:not([hidden]) h2")
+        assert part["nodeId"] != 0

@@ -1,0 +1,154 @@
+"""Panels of the paper, rerun on a folder of made-up text that passes for 20 Newsgroups."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import sparse_text
+
+from evodrop.experiments.claims.statements import claims_of
+from evodrop.experiments.claims.verdicts import read_verdicts
+from evodrop.experiments.datasets import DataError
+from evodrop.experiments.figures.panels import PANELS, find_panel
+from evodrop.experiments.figures.plans import runs_of
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.report.reopening import reopen, reopen_all
+from evodrop.experiments.running import estimates, reproduction
+from evodrop.experiments.running.estimates import Speed, estimate, in_words, runs_in
+from evodrop.experiments.running.laboratory import load_once
+from evodrop.experiments.running.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
+
+NEWS = find_panel("fig1-20news")
+QUICK = Extent(epochs=1, quick=True)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    sparse_text.write_packed(folder / "20news")
+    load_once.cache_clear()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(data):
+    """A quick reproduction, and its folder."""
+    out = data / "out"
+    return reproduce(NEWS, QUICK, out, data=data, jobs=1, command="evodrop reproduce fig1-20news --quick"), out
+
+
+def test_a_panel_from_end_to_end(done):
+    findings, out = done
+    (outcome,) = findings.outcomes
+    assert [row.label for row in outcome.summaries] == [contender.label for contender in NEWS.contenders]
+    assert all(row.seeds == (0, 1) for row in outcome.summaries)
+    assert [judgement.claim for judgement in outcome.judgements] == claims_of(NEWS.id)
+    assert outcome.shortened == (
+        "1 epoch a run, not 10",
+        "2 seeds a contender, not 5",
+        "step sizes tried: 0.1, not 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1",
+    )
+    assert read_verdicts(out / "verdicts.json") == {item.claim.id: item.verdict for item in outcome.judgements}
+    assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert len(read_curves([out])) == len(runs_in(QUICK.plan(NEWS))) == 8
+
+
+def test_the_report_can_be_made_again_from_the_folder_alone(done, tmp_path):
+    findings, out = done
+    folders, command, panel = reopen(out)
+    assert (len(folders), command, panel) == (8, "evodrop reproduce fig1-20news --quick", NEWS)
+    again = reopen_all([out], tmp_path, "another command")
+    assert again.report.read_bytes() == findings.report.read_bytes()
+    single = reopen_all(folders[:1], tmp_path, "evodrop report <one>")
+    assert "evodrop report &lt;one&gt;" in single.report.read_text()
+    assert single.outcomes[0].panel is None
+
+
+@pytest.mark.parametrize("contents", ["", "[]", '{"command": "c"}', '{"command": "c", "panel": null, "runs": 3}'])
+def test_a_damaged_description_is_told(tmp_path, contents):
+    (tmp_path / "experiment.json").write_text(contents)
+    with pytest.raises(ValueError, match=r"experiment\.json is damaged; remove it"):
+        reopen(tmp_path)
+
+
+def test_a_description_cannot_point_outside_its_folder(done, tmp_path):
+    _, out = done
+    run = reopen(out)[0][0]
+    inside = tmp_path / run.name
+    inside.mkdir()
+    (inside / "records.jsonl").write_bytes((run / "records.jsonl").read_bytes())
+    known = {"command": "c", "panel": None, "runs": [str(run), f"../{run.name}", run.name]}
+    (tmp_path / "experiment.json").write_text(json.dumps(known))
+    assert reopen(tmp_path)[0] == [inside]
+
+
+def test_claims_that_held_and_hold_no_longer_are_told(done, tmp_path):
+    findings, _ = done
+    assert reproduction.kept_verdicts([NEWS], tmp_path) == {}
+    (tmp_path / NEWS.id).mkdir()
+    verdicts = {item.claim.id: {"verdict": "holds", "measured": ""} for item in findings.outcomes[0].judgements}
+    (tmp_path / NEWS.id / "verdicts.json").write_text(json.dumps(verdicts))
+    lost = [item for item in findings.outcomes[0].judgements if item.verdict not in ("holds", "not measured")]
+    kept = reproduction.kept_verdicts([NEWS, find_panel("fig2-svhn")], tmp_path)
+    assert list(kept) == [NEWS.id]
+    assert gone_back_on(findings, kept[NEWS.id]) == lost
+    assert gone_back_on(findings, {}) == []
+    (tmp_path / NEWS.id / "verdicts.json").write_text("")
+    with pytest.raises(ValueError, match="holds no verdicts"):
+        reproduction.kept_verdicts([NEWS], tmp_path)
+
+
+def test_missing_data_are_told_before_a_folder_is_made(tmp_path):
+    with pytest.raises(DataError, match="Get it by: evodrop data get svhn"):
+        reproduce(find_panel("fig2-svhn"), QUICK, tmp_path / "out", data=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_is_every_panel_whose_data_are_there(data):
+    present, absent = panels_named("all", data)
+    assert present == [NEWS]
+    assert len(absent) == len(PANELS) - 1
+    assert panels_named("fig2-svhn", data) == ([find_panel("fig2-svhn")], [])
+    with pytest.raises(ValueError, match="there is no panel 'fig3'"):
+        panels_named("fig3", data)
+
+
+def test_the_list_says_what_each_panel_takes(data, monkeypatch):
+    monkeypatch.setattr(reproduction, "estimate", lambda _, jobs: float(jobs))
+    asked = []
+    entries = {entry.panel.id: entry for entry in list_panels(Extent(), data, 3, asked.append)}
+    assert list(entries) == asked == list(PANELS)
+    assert entries["fig1-20news"][1:] == ("present", 4 * 7 + 4 * 4, 3.0)
+    assert entries["fig2-svhn"][1:] == ("downloadable", 3 * 4 + 3 * 2, 3.0)
+    assert entries["fig1-reuters52"].data == "missing"
+    assert entries["fig1-bn"].runs == 5 * 3
+
+
+def test_an_estimate_adds_up_steps_and_evaluations(monkeypatch):
+    monkeypatch.setattr(estimates, "_network_speed", lambda *_: Speed(0.1, 0.001))
+    plan = runs_of(find_panel("fig2-mnist"), epochs=2, seeds=1, grid=[0.01])
+    iterations = 2 * (60_000 // 128)
+    seconds = iterations * 0.1 + iterations / 100 * (10_000 + 2000) * 0.001
+    assert estimate(plan, jobs=2) == pytest.approx(3 * seconds / 2)
+    monkeypatch.setattr(estimates, "_linear_speed", lambda _: Speed(1e-5, 1e-6))
+    plan = runs_of(NEWS, epochs=1, seeds=1, grid=[0.1])
+    seconds = 11_293 * 1e-5 + 11_293 / 112 * (7_528 + 11_293) * 1e-6
+    assert estimate(plan, jobs=1) == pytest.approx(4 * seconds)
+
+
+def test_every_panel_can_be_estimated(monkeypatch):
+    for name in ("_network_speed", "_linear_speed"):
+        monkeypatch.setattr(estimates, name, lambda *_: Speed(1.0, 1.0))
+    for panel in PANELS.values():
+        assert estimate(runs_of(panel), 1) > panel.epochs
+
+
+def test_speeds_are_measured():
+    for speed in (estimates._network_speed("digits", 16), estimates._linear_speed("reuters52")):
+        assert 0 < speed.step < 1
+        assert 0 < speed.example < 1
+
+
+def test_times_are_told_roughly():
+    assert [in_words(seconds) for seconds in (0, 89, 5399, 5400)] == ["1 min", "1 min", "90 min", "1.5 h"]
