@@ -7,19 +7,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
 
 __all__ = ["submatrix_linear"]
 
 
 class _Kept(NamedTuple):
-    """Which units are kept, and for every unit where it stands among them; those dropped stand behind the last."""
+    """The units that are kept, and one more, which :func:`_pick` sets to 0; where each of all the units stands there.
 
-    which: Tensor
-    place: Tensor
+    Those dropped stand where the 0 is. It takes part in every product, so that every product has a 0 to read them from.
+    """
 
-
-Units = _Kept | None  # None: all of them
+    units: Tensor
+    places: Tensor
 
 
 def submatrix_linear(
@@ -49,42 +48,48 @@ def submatrix_linear(
 
 class _Submatrix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input: Tensor, weight: Tensor, bias: Tensor | None, outputs: Units, inputs: Units) -> Tensor:
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        outputs: _Kept | None,
+        inputs: _Kept | None,
+    ) -> Tensor:
         x, w = _pick(input, 1, inputs), _pick(_pick(weight, 0, outputs), 1, inputs)
         ctx.save_for_backward(x, w)
-        ctx.units = outputs, inputs
+        ctx.kept = outputs, inputs
         y = x @ w.T if bias is None else torch.addmm(_pick(bias, 0, outputs), x, w.T)
-        return _spread(_with_zero(y, outputs), 1, outputs)
+        return _spread(y, 1, outputs)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.units
+        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.kept
         need_input, need_weight, need_bias, *_ = ctx.needs_input_grad
         g = _pick(grad, 1, outputs)
-        to_input = _spread(_with_zero(g @ w, inputs), 1, inputs) if need_input else None
-        g = _with_zero(g, outputs)
-        to_weight = _spread(_spread(g.T @ _with_zero(x, inputs), 0, outputs), 1, inputs) if need_weight else None
+        to_input = _spread(g @ w, 1, inputs) if need_input else None
+        to_weight = _spread(_spread(g.T @ x, 0, outputs), 1, inputs) if need_weight else None
         to_bias = _spread(g.sum(0), 0, outputs) if need_bias else None
         return to_input, to_weight, to_bias, None, None
 
 
-def _kept(mask: Tensor | None) -> Units:
+def _kept(mask: Tensor | None) -> _Kept | None:
     if mask is None:
         return None
-    which = mask.nonzero().squeeze(1)
-    return _Kept(which, torch.where(mask, mask.cumsum(0) - 1, len(which)))
+    units = mask.nonzero().squeeze(1)
+    places = torch.where(mask, mask.cumsum(0) - 1, len(units))
+    return _Kept(torch.cat([units, units.new_zeros(1)]), places)
 
 
-def _pick(tensor: Tensor, dim: int, units: Units) -> Tensor:
-    return tensor if units is None else tensor.index_select(dim, units.which)
+def _pick(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
+    if kept is None:
+        return tensor
+    picked = tensor.index_select(dim, kept.units)
+    picked.select(dim, -1).zero_()
+    return picked
 
 
-def _with_zero(tensor: Tensor, units: Units) -> Tensor:
-    """One more column, of zeros: the value of all units that are dropped."""
-    return tensor if units is None else pad(tensor, (0, 1))
-
-
-def _spread(tensor: Tensor, dim: int, units: Units) -> Tensor:
-    """All units again. Reading each from its place, or from the zero, is faster than writing into a field of zeros."""
-    return tensor if units is None else tensor.index_select(dim, units.place)
+def _spread(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
+    """All units again. Reading each from its place is faster than writing the kept ones into a field of zeros."""
+    return tensor if kept is None else tensor.index_select(dim, kept.places)
