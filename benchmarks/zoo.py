@@ -1,8 +1,8 @@
 """What every dropout of the zoo costs, forward and backward, on one thread of a CPU, beside ``nn.Dropout``.
 
 Dropouts of units race by themselves, on 128 examples of 4096 units. Those that work on weights race as a linear layer
-of 4096 x 4096, against ``nn.Dropout`` and the same linear layer. A mask of the weights per example takes 2 GB and 20 s at
-that size, so it races at 512. Batchwise dropout races between two layers of 2048, where it saves their work.
+of 4096 x 4096, against ``nn.Dropout`` and the same linear layer. A mask of the weights per example takes 2 GB and 20 s
+at that size, so it races at 512. Batchwise dropout races between two layers of 2048, where it saves their work.
 
 The contestants take turns in random order, and the first call of a turn does not count, since the others have had the
 caches. The tables hold medians of the process's own time, which a busy machine disturbs less. To race another method,
