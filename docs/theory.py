@@ -13,9 +13,7 @@ page share their names, as the cells of a notebook do.
 from __future__ import annotations
 
 import argparse
-import difflib
 import io
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pages
 import theory_blocks
 import theory_descent
 
@@ -82,16 +81,6 @@ def output(code: str, scope: dict[str, Any]) -> str:
     return f"```text\n{printed.getvalue().rstrip()}\n```"
 
 
-def write(path: Path, text: str) -> None:
-    """To a new file first, so that no half of a page is ever seen."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description="Renew or check the numbers of docs/theory.md.")
     parser.add_argument("page", nargs="?", type=Path, default=PAGE, help="docs/theory.md unless another is named")
@@ -102,16 +91,7 @@ def main() -> int:
         parser.error(f"--data: there is no file {str(lacking[0])!r}; the blocks on real text are made from it")
     if not options.page.is_file():
         parser.error(f"there is no page {str(options.page)!r}")
-    old = options.page.read_text(encoding="utf-8")
-    new = renewed(old, options.data)
-    difference = difflib.unified_diff(old.splitlines(), new.splitlines(), "the page", "the code", lineterm="")
-    print("\n".join(difference) or "every number of the page is what the code gives")
-    if options.check and new != old:
-        print("the page is out of date; `python docs/theory.py` renews it", file=sys.stderr)
-        return 1
-    if new != old:
-        write(options.page, new)
-    return 0
+    return pages.settle(options.page, renewed(options.page.read_text(encoding="utf-8"), options.data), options.check)
 
 
 if __name__ == "__main__":

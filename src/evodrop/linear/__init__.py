@@ -1,11 +1,13 @@
 """Linear models for sparse data, with dropout that follows the data: scikit-learn estimators that need no torch.
 
-``DropoutSGDClassifier`` learns by SGD on corrupted examples, ``DropoutLogisticRegression`` integrates the noise out.
+``DropoutSGDClassifier`` learns by SGD on corrupted examples, ``DropoutLogisticRegression`` integrates the noise out,
+``AdaptiveRateLogisticRegression`` infers its rates as well.
 ``iter_svmlight`` reads files larger than memory; ``tune_step_size`` and ``tune_rate`` find the two numbers to choose.
 """
 
 from __future__ import annotations
 
+from evodrop.linear.adaptive import AdaptiveRateLogisticRegression
 from evodrop.linear.estimators import DropoutSGDClassifier
 from evodrop.linear.marginal import DropoutLogisticRegression
 from evodrop.linear.svmlight import iter_svmlight
@@ -13,6 +15,7 @@ from evodrop.linear.tuning import PAPER_GRID, tune_rate, tune_step_size
 
 __all__ = [
     "PAPER_GRID",
+    "AdaptiveRateLogisticRegression",
     "DropoutLogisticRegression",
     "DropoutSGDClassifier",
     "iter_svmlight",

@@ -11,7 +11,7 @@ from evodrop.linear.losses import LOSSES
 from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
 from evodrop.matching import MATCHES
 
-__all__ = ["LOGISTIC_PARAMETERS", "SGD_PARAMETERS"]
+__all__ = ["ADAPTIVE_PARAMETERS", "LOGISTIC_PARAMETERS", "SGD_PARAMETERS"]
 
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
@@ -51,5 +51,13 @@ LOGISTIC_PARAMETERS: dict[str, list[Any]] = {
     **BOTH,
     "k": [POSITIVE_INTEGER, None],
     "noise": [StrOptions({"multinomial", "bernoulli", "gaussian"})],
+    "tol": [NOT_NEGATIVE],
+}
+
+ADAPTIVE_PARAMETERS: dict[str, list[Any]] = {
+    **{name: allowed for name, allowed in BOTH.items() if name != "match"},
+    "rate": [Interval(Real, 0, 1, closed="neither")],
+    "concentration": [Interval(Real, 1, None, closed="left")],
+    "groups": ["array-like", StrOptions({"all"}), None],
     "tol": [NOT_NEGATIVE],
 }

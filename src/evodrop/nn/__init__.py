@@ -4,6 +4,7 @@
 ``functional``  the dropouts as functions
 ``modules``     the dropouts as layers
 ``convert``     :func:`convert_dropout` swaps the dropouts of a model
+``zoo``         every dropout that the paper cites, and the table of their names
 ``layers``      :class:`LocallyConnected2d`, a convolution that does not share its weights
 ``local``       the products of that layer, as torch operators
 ``noise``       multiply by noise, and the gradient by the same noise
@@ -13,6 +14,8 @@
 ``layout``      which dimensions are examples, and which are units
 ``cpu``         the path of numba kernels
 ``device``      the path of plain torch operations
+``neighbours``  the weighted layers before and after a dropout
+``kinds``       kinds of layers
 ``statistics``  probabilities of a whole data set
 ==============  =========================================================================
 """
@@ -22,7 +25,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("evodrop.nn needs PyTorch: pip install 'evodrop[torch]'", name="torch") from error
 
-from evodrop.nn import functional
+from evodrop.nn import functional, zoo
 from evodrop.nn.convert import convert_dropout
 from evodrop.nn.draw import use_backend
 from evodrop.nn.layers import LocallyConnected2d
@@ -46,4 +49,5 @@ __all__ = [
     "convert_dropout",
     "functional",
     "use_backend",
+    "zoo",
 ]

@@ -175,7 +175,7 @@ def _channel_dropout(
     law = checked_law("batch", p, k, scheme, match, uniform_mix)
     if not training or _drops_nothing(law):
         return input
-    _check_dtype(input)
+    check_tensor(input)
     if input.ndim not in (batched, batched - 1):
         shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
         raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")
@@ -208,7 +208,8 @@ def _drops_nothing(law: Law) -> bool:
     return law.p == 0 and law.match != "draws"
 
 
-def _check_dtype(input: Tensor) -> None:
+def check_tensor(input: Tensor) -> None:
+    """A TypeError unless it is a dense tensor of floating-point numbers."""
     if not isinstance(input, Tensor):
         raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
     if input.layout != torch.strided:
@@ -220,7 +221,7 @@ def _check_dtype(input: Tensor) -> None:
 
 
 def _checked_units(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
-    _check_dtype(input)
+    check_tensor(input)
     return checked_dims(input, unit_dims)
 
 
