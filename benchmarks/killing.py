@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from evodrop.experiments.datasets import Images
-from evodrop.experiments.methods import METHODS, make_dropout
+from evodrop.experiments.methods import METHODS, build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records import read_records, read_timings
 from evodrop.experiments.records.runs import Run
@@ -54,10 +55,14 @@ def digits() -> Pixels:
 
 
 def build(run: Run) -> nn.Module:
-    make = make_dropout(run.method, run.rate, run.match) or nn.Identity
     torch.manual_seed(run.seed)  # making a layer draws nothing, so all methods get the same weights
+    return find_sizes(build_with(small, run.method, run.rate, run.match), (1, 8, 8))
+
+
+def small(dropout: Callable[[], nn.Module] | None) -> nn.Sequential:
+    make = dropout or nn.Identity
     head = [nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), make(), nn.Flatten()]
-    return find_sizes(nn.Sequential(*head, nn.Linear(512, 32), nn.ReLU(), make(), nn.Linear(32, 10)), (1, 8, 8))
+    return nn.Sequential(*head, nn.Linear(512, 32), nn.ReLU(), make(), nn.Linear(32, 10))
 
 
 def live(run: Run, folder: Path, pause: float) -> None:

@@ -1,4 +1,4 @@
-"""Pages whose numbers are computed: blocks between ``<!-- numbers: NAME -->`` and ``<!-- end -->`` are written by code.
+"""Pages that code writes in part: the blocks between ``<!-- numbers: NAME -->``, or ``made``, and ``<!-- end -->``.
 
 ``output`` is what the Python block before it prints; any other name is that of a function which the page's script
 hands over. The Python blocks of a page share their names, as the cells of a notebook do.
@@ -22,16 +22,16 @@ __all__ = ["parser_for", "renew", "settle"]
 
 Blocks = Mapping[str, Callable[[], str] | None]  # None: the block is known, but stays as it is
 MARKED = re.compile(
-    r"(?:```python\n(?P<code>(?:(?!```).)*)```\n+)?<!-- numbers: (?P<name>\S+) -->\n(?P<body>.*?)<!-- end -->",
+    r"(?:```python\n(?P<code>(?:(?!```).)*)```\n+)?<!-- (?:numbers|made): (?P<name>\S+) -->\n(?P<body>.*?)<!-- end -->",
     flags=re.DOTALL,
 )
 
 
 def parser_for(page: Path) -> argparse.ArgumentParser:
     """The arguments that every script of a page takes."""
-    parser = argparse.ArgumentParser(description=f"Renew or check the numbers of docs/{page.name}.")
+    parser = argparse.ArgumentParser(description=f"Renew or check what is computed in docs/{page.name}.")
     parser.add_argument("page", nargs="?", type=Path, default=page, help=f"docs/{page.name} unless another is named")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a number is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a block is out of date")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Every number of the estimate in docs/scaling.md, computed from formulas and from the rates in docs/scaling_rates.json.
+"""Every number of the estimate in docs/scaling.md: formulas, and the rates in docs/scaling_rates.json.
 
     python docs/scaling.py            renew the page
     python docs/scaling.py --check    leave it alone; show what differs, and fail if anything does

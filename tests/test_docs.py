@@ -1,17 +1,20 @@
-"""docs/theory.md: its numbers are what the code gives, its examples run, and a wrong number is found."""
+"""The pages of docs: numbers and tables are what the code gives, examples run, and what is wrong is found."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 
 import pytest
+import synthetic
 import test_readme
 
 DOCS = test_readme.ROOT / "docs"
 PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+EXAMPLE = r"```python\n(.*?)```"
+EXAMPLES = re.findall(EXAMPLE, PAGE, flags=re.DOTALL)
 BLOCK = r"<!-- numbers: (\S+) -->\n.*?<!-- end -->"
 SIZES = next(match[0] for match in re.finditer(BLOCK, PAGE, flags=re.DOTALL) if match[1] == "sizes")
 
@@ -21,13 +24,16 @@ def python(*arguments):
     return subprocess.run(command, cwd=DOCS, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_every_number_is_what_the_code_gives():
-    run = python("theory.py", "--check")
+@pytest.mark.parametrize("script", ["theory.py", "zoo.py"])
+def test_every_number_is_what_the_code_gives(script):
+    run = python(script, "--check")
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_examples_run_in_order():
-    test_readme.test_every_example_runs("\n".join(EXAMPLES))
+@pytest.mark.parametrize("page", ["theory.md", "zoo.md"])
+def test_the_examples_run_in_order(page):
+    examples = re.findall(EXAMPLE, (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    test_readme.test_every_example_runs("\n".join(examples))
 
 
 def test_every_example_shows_its_output_and_every_block_is_on_the_page():
@@ -81,3 +87,39 @@ def test_blocks_on_real_text_stay_as_they_are_without_it(tmp_path):
     page.write_text("<!-- numbers: text -->\nas it was\n<!-- end -->\n", encoding="utf-8")
     assert python("theory.py", page).returncode == 0
     assert "as it was" in page.read_text(encoding="utf-8")
+
+
+def test_the_zoo_has_a_row_for_every_name():
+    page = (DOCS / "zoo.md").read_text(encoding="utf-8")
+    names = python("-c", "from evodrop.nn.zoo import ZOO; print(*ZOO)").stdout.split()
+    assert len(names) > 10
+    for name in names:
+        assert len(re.findall(rf"^\| `{name}` \|", page, flags=re.MULTILINE)) == 2  # the law, and the place
+
+
+def test_the_ranking_comes_from_records_and_says_so_if_there_are_none(tmp_path):
+    page, results = tmp_path / "zoo.md", tmp_path / "results" / "digits"
+    page.write_text("<!-- made: ranking -->\n<!-- end -->\n", encoding="utf-8")
+    assert python("zoo.py", page, "--results", tmp_path / "results").returncode == 0
+    assert "Not measured yet" in page.read_text(encoding="utf-8")
+    floors = {"standard": 0.03, "gaussian": 0.01, "fast": 0.02}
+    runs = [synthetic.write_realistic(results, name, seed, 12, floors[name]) for name in floors for seed in range(3)]
+    described = {"command": "", "panel": None, "runs": [run.name for run in runs]}
+    (results / "experiment.json").write_text(json.dumps(described))
+    check = python("zoo.py", page, "--check", "--results", tmp_path / "results")
+    assert (check.returncode, "out of date" in check.stderr) == (1, True)
+    assert python("zoo.py", page, "--results", tmp_path / "results").returncode == 0
+    text = page.read_text(encoding="utf-8")
+    assert "3 seeds, 20 epochs. All methods had the same rate." in text
+    ranks = re.findall(r"^\| (\d) \| (\S+) \| \d\.\d\d% ± ", text, flags=re.MULTILINE)
+    assert ranks == [("1", "gaussian"), ("2", "fast"), ("3", "standard")]
+
+
+def test_a_block_of_the_zoo_that_nobody_makes_is_named(tmp_path):
+    page = tmp_path / "zoo.md"
+    page.write_text("<!-- made: names -->\n<!-- end -->\n", encoding="utf-8")
+    run = python("zoo.py", page)
+    assert run.returncode == 1
+    assert (
+        "a block 'names', but a block is one of output (after a Python block), methods, places, ranking" in run.stderr
+    )

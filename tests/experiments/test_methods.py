@@ -8,13 +8,15 @@ import tiny
 import torch
 from torch import nn
 
-from evodrop.experiments.methods import METHODS, make_dropout
+from evodrop.experiments.methods import METHODS, USUAL, build_with, make_dropout
 from evodrop.experiments.networks.batchnorm import BatchNorm, LazyBatchNorm, find_sizes
+from evodrop.experiments.networks.catalogue import NETWORKS
 from evodrop.nn import EvolutionalDropout, MultinomialDropout
+from evodrop.nn.zoo import ZOO
 
 
 def test_each_name_makes_its_layer():
-    made = {method: make_dropout(method, 0.3, "noise")() for method in METHODS if method != "none"}
+    made = {method: make_dropout(method, 0.3, "noise")() for method in USUAL if method != "none"}
     assert {method: type(layer) for method, layer in made.items()} == {
         "standard": nn.Dropout,
         "uniform": MultinomialDropout,
@@ -30,6 +32,23 @@ def test_each_name_makes_its_layer():
     ]
     assert made["uniform"].probs is None
     assert make_dropout("none") is None
+
+
+def test_networks_take_every_name_of_the_zoo_but_the_one_that_follows_fixed_data():
+    assert set(METHODS) - set(ZOO) == {"none", "batchnorm"}
+    assert set(ZOO) - set(METHODS) == {"data-dependent"}
+    assert {name for name, method in METHODS.items() if method.in_zoo} == set(METHODS) - set(USUAL)
+    assert len(USUAL) == 6
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if METHODS[method].in_zoo])
+def test_a_network_is_converted_to_a_method_of_the_zoo(method):
+    match = "noise" if METHODS[method].uses_match else "draws"
+    network = build_with(NETWORKS["digits"].build, method, 0.3, match)
+    found = [layer for layer in network.modules() if isinstance(layer, ZOO[method])]
+    assert [layer.p for layer in found] == [0.3, 0.3]
+    assert not METHODS[method].uses_match or [layer.match for layer in found] == ["noise", "noise"]
+    assert not any(isinstance(layer, nn.Dropout) for layer in network)
 
 
 def test_every_call_makes_a_fresh_layer():
@@ -48,6 +67,7 @@ def test_words_are_one_line_for_a_table():
     [
         (("dropout",), "method is 'dropout', but it is one of 'none', 'standard', 'uniform'"),
         (("standard", 1.0), "rate is 1.0"),
+        (("fast",), r"method is 'fast', which takes a whole network, not a layer; build_with\(\) makes one"),
         (("none", -0.1), "rate is -0.1"),
         (("evolutional", 0.5, "k"), "match is 'k', but it is one of 'draws'"),
     ],
@@ -60,16 +80,15 @@ def test_bad_arguments_are_named(arguments, message):
 @pytest.mark.parametrize("method", METHODS)
 def test_networks_differ_in_their_dropout_alone(method):
     """The same weights for a seed, and no random number drawn for a layer."""
-    plain, other = tiny.network("none"), tiny.network(method)
+    plain, other, head, tail = tiny.network("none"), tiny.network(method), nn.Linear(7, 7), nn.Linear(7, 2)
 
     def weights(model):
-        return [p for layer in model if isinstance(layer, nn.Conv2d | nn.Linear) for p in layer.parameters()]
+        return [p for layer in model if isinstance(layer, nn.Conv2d | nn.Linear) for p in (layer.weight, layer.bias)]
 
     assert all(torch.equal(a, b) for a, b in zip(weights(plain), weights(other), strict=True))
     before = torch.get_rng_state()
-    make = make_dropout(method)
-    if make is not None:
-        find_sizes(nn.Sequential(make()), (7,))
+    model = build_with(lambda make: nn.Sequential(head, *([] if make is None else [make()]), tail), method)
+    find_sizes(model, (7,))
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -10,6 +10,7 @@ from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.claims.summaries import band_of
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import PANELS, find_panel
+from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.plotting import COLOURS, bands_of, draw, highest, save, styles_of
 from evodrop.experiments.records.curves import read_curves
 from evodrop.theory.figure import COLOURS as THEORY
@@ -114,5 +115,10 @@ def test_no_two_contenders_of_a_panel_look_the_same(panel):
 def test_a_method_that_nobody_knows_has_a_style_too():
     contenders = [Contender(f"m{number}", "n", f"m{number}") for number in range(9)]
     styles = styles_of(contenders)
-    assert len(styles) == 9
-    assert len({style.colour for style in styles.values()}) == 6
+    assert len(set(styles.values())) == 9
+
+
+def test_all_methods_of_networks_look_different():
+    styles = styles_of([Contender(method, "digits", method) for method in METHODS])
+    assert len(set(styles.values())) == len(METHODS)
+    assert not any(styles[method].dashed for method in USUAL)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from evodrop.experiments.datasets import Images
-from evodrop.experiments.methods import make_dropout
+from evodrop.experiments.methods import build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records.runs import Run
 from evodrop.experiments.training.pixels import prepare
@@ -29,19 +29,21 @@ def pixels():
 
 
 def network(method="evolutional", seed=0, rate=0.5, match="draws"):
-    make = make_dropout(method, rate, match)
-    places = [[] if make is None else [make()] for _ in range(2)]
-    model = nn.Sequential(
-        *[nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *places[0], nn.Flatten()],
-        *[nn.Linear(144, 12), nn.ReLU(), *places[1], nn.Linear(12, CLASSES)],
-    )
-    find_sizes(model, (1, 6, 6))
+    model = find_sizes(build_with(_build, method, rate, match), (1, 6, 6))
     generator = torch.Generator().manual_seed(seed)
     for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.normal_(layer.weight, std=0.2, generator=generator)
             nn.init.zeros_(layer.bias)
     return model
+
+
+def _build(make):
+    places = [[] if make is None else [make()] for _ in range(2)]
+    return nn.Sequential(
+        *[nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *places[0], nn.Flatten()],
+        *[nn.Linear(144, 12), nn.ReLU(), *places[1], nn.Linear(12, CLASSES)],
+    )
 
 
 def run(**fields):

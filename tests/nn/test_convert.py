@@ -3,15 +3,18 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from evodrop.nn import (
     BernoulliDropout,
+    DataDependentDropout,
     EvolutionalDropout,
     EvolutionalDropout1d,
     EvolutionalDropout2d,
     MultinomialDropout,
     convert_dropout,
 )
+from evodrop.nn.zoo import ZOO, WeightAwareDropout, ZooDropout, penalties
 
 
 def nested():
@@ -88,3 +91,241 @@ def test_a_transformer_trains_after_the_swap():
     layer(torch.randn(2, 5, 16)).sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in layer.parameters())
     assert layer.eval()(torch.randn(2, 5, 16)).shape == (2, 5, 16)
+
+
+class NoisyLinear(nn.Linear):
+    """A stand-in for noise on weights: it takes over the layer after the dropout, and brings a parameter along."""
+
+    needs = frozenset({"after"})
+
+    def __init__(self, p, like):
+        super().__init__(1, 1)
+        self.p, self.weight, self.bias = p, like.weight, like.bias
+        self.extra = nn.Parameter(torch.zeros(1))
+
+    @classmethod
+    def fit_in(cls, place, **options):
+        if not isinstance(place.after, nn.Linear):
+            raise ValueError(f"NoisyLinear takes the place of a Linear, not of {place.after}")
+        return place._replace(dropout=nn.Identity(), after=cls(place.dropout.p, place.after, **options))
+
+
+class NoisyPair(NoisyLinear):
+    """A stand-in that takes over both neighbours."""
+
+    needs = frozenset({"before", "after"})
+
+    @classmethod
+    def fit_in(cls, place, **options):
+        p = place.dropout.p
+        return place._replace(
+            before=cls(p, place.before, **options), dropout=nn.Identity(), after=cls(p, place.after, **options)
+        )
+
+
+class Believer(ZooDropout):
+    """A stand-in that looks at the layer before it."""
+
+    needs = frozenset({"before"})
+
+    @classmethod
+    def fit_in(cls, place):
+        layer = cls(place.dropout.p)
+        layer.seen = (place.before,)
+        return place._replace(dropout=layer)
+
+    def forward(self, input):
+        return input
+
+
+class Written(nn.Module):
+    """A model of which nothing is an nn.Sequential."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.drop2, self.drop = nn.Conv2d(1, 4, 3), nn.Dropout2d(0.1), nn.Dropout(0.2)
+        self.fc1, self.fc2, self.norm = nn.Linear(16, 8), nn.Linear(8, 2), nn.BatchNorm1d(8)
+
+    def forward(self, x, scale=None):
+        x = F.max_pool2d(F.relu(self.drop2(self.conv(x))), 2)
+        if scale is not None:
+            x = x * scale
+        x = self.norm(self.fc1(x.view(x.size(0), -1))).relu()
+        return self.fc2(self.drop(x))
+
+
+def perceptron():
+    return nn.Sequential(
+        nn.Linear(4, 6),
+        nn.ReLU(),
+        nn.Dropout(0.2),
+        nn.Sequential(nn.Linear(6, 5), nn.Tanh()),
+        nn.Dropout(0.3),
+        nn.Linear(5, 2),
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(ZOO) - {"data-dependent"}))
+def test_every_name_of_the_zoo_trains(name):
+    model = convert_dropout(perceptron(), name)
+    assert not any(type(layer) is nn.Dropout for layer in model.modules()) or name == "standard"
+    x = torch.randn(8, 4)
+    (model(x).square().mean() + penalties(model) / 8).backward()
+    assert all(torch.isfinite(parameter.grad).all() for parameter in model.parameters())
+    torch.testing.assert_close(model.eval()(x), model(x))
+
+
+def test_a_name_passes_options_on():
+    assert convert_dropout(nested(), "uniform", match="noise")["head"][1].match == "noise"
+    assert convert_dropout(nn.Sequential(nn.Dropout(0.3)), "adaptive-rate", concentration=5.0)[0].concentration == 5
+
+
+def test_dropout_of_whole_channels_goes_on_to_be_that():
+    assert convert_dropout(nested(), "water-filling")["features"][1].scheme == "bernoulli"
+    assert type(convert_dropout(nested(), "water-filling")["features"][1]) is EvolutionalDropout2d
+    assert type(convert_dropout(nested(), "standard")["features"][1]) is nn.Dropout2d
+
+
+def test_unknown_names_and_missing_data_are_named():
+    with pytest.raises(ValueError, match=r"dropout 'gauss' is not in the zoo; it has 'adaptive-rate', "):
+        convert_dropout(nested(), "gauss")
+    with pytest.raises(ValueError, match=r"put DataDependentDropout.from_data\(X, p\) in the place"):
+        convert_dropout(nested(), "data-dependent")
+    layer = convert_dropout(nn.Sequential(nn.Dropout(0.3)), "data-dependent", probs=torch.ones(4))[0]
+    assert (type(layer), layer.p) == (DataDependentDropout, 0.3)
+
+
+def test_neighbours_are_found_by_position():
+    model = convert_dropout(perceptron(), "weight-aware")
+    assert model[2]._path == (model[3][0],)
+    assert model[4]._path == (model[5],)
+    found = convert_dropout(perceptron(), Believer)
+    assert found[2].seen[0] is found[0]
+    assert found[4].seen[0] is found[3][0]
+
+
+def test_neighbours_are_found_in_code():
+    model = convert_dropout(Written(), "weight-aware")
+    assert [type(layer) for layer in model.drop2._path] == [nn.Identity, nn.MaxPool2d, nn.Flatten, nn.Linear]
+    assert model.drop2._path[-1] is model.fc1
+    assert model.drop2._path[1].kernel_size == 2
+    assert model.drop._path == (model.fc2,)
+    assert convert_dropout(Written(), Believer).drop.seen[0] is not None
+    model(torch.randn(5, 1, 6, 6)).sum().backward()
+    assert torch.isfinite(model.conv.weight.grad).all()
+
+
+def test_parameters_stay_the_same_objects():
+    model = perceptron().double()
+    weights = list(model.parameters())
+    optimizer = torch.optim.SGD(weights, lr=0.1)
+    model.eval()
+    model[5].train()
+    convert_dropout(model, NoisyLinear)
+    assert [type(layer) for layer in (model[2], model[3][0], model[4], model[5])] == [nn.Identity, NoisyLinear] * 2
+    assert all(any(weight is parameter for parameter in model.parameters()) for weight in weights)
+    assert model[5].training
+    assert not model[3][0].training
+    assert model[5].extra.dtype == torch.float64
+    before = model[5].weight.clone()
+    model(torch.randn(3, 4, dtype=torch.float64)).sum().backward()
+    optimizer.step()
+    assert (model[5].weight != before).any()
+
+
+def test_the_layer_after_one_dropout_stands_before_the_next():
+    model = perceptron()
+    inner = model[3][0].weight
+    convert_dropout(model, NoisyPair)
+    assert [type(model[i]) for i in (0, 5)] == [NoisyPair, NoisyPair]
+    assert model[3][0].weight is inner
+    assert (model[0].p, model[3][0].p, model[5].p) == (0.2, 0.3, 0.3)
+
+
+def test_a_dropout_in_two_places_gets_the_neighbour_of_each():
+    layer = nn.Dropout(0.5)
+    model = convert_dropout(nn.Sequential(layer, nn.Linear(2, 2), layer, nn.Linear(2, 2)), "weight-aware")
+    assert model[0]._path == (model[1],)
+    assert model[2]._path == (model[3],)
+
+
+def test_a_tied_layer_is_replaced_where_the_dropout_is():
+    tied = nn.Linear(2, 2)
+    model = convert_dropout(nn.Sequential(tied, nn.ReLU(), nn.Dropout(0.5), tied), NoisyLinear)
+    assert [type(model[0]), type(model[3])] == [nn.Linear, NoisyLinear]
+    assert model[0].weight is model[3].weight
+
+
+def refused(model, to, message):
+    before = str(model)
+    with pytest.raises(ValueError, match=message):
+        convert_dropout(model, to)
+    assert str(model) == before
+
+
+class Twice(nn.Module):
+    """One dropout and one layer, each called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.fc1, self.fc2 = nn.Dropout(0.5), nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc2(self.drop(self.fc1(self.drop(x))))
+
+
+class Loop(Twice):
+    def forward(self, x):
+        return self.fc1(self.drop(self.fc1(x)))
+
+
+class Branch(Twice):
+    def forward(self, x):
+        return self.fc1(self.drop(x)) if x.sum() > 0 else self.fc2(x)
+
+
+class Residual(Twice):
+    def forward(self, x):
+        x = self.drop(x)
+        return x + self.fc1(x)
+
+
+def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
+    refused(Twice(), "weight-aware", r"layer 'drop', Dropout.*used in 2 places with different neighbours; give each")
+    refused(Loop(), NoisyLinear, r"layer 'drop', .*its neighbour 'fc1' is used in 2 places, and would change in all")
+    refused(
+        Branch(), "weight-aware", r"layer 'drop', .*torch.fx cannot trace the code that calls it\. Leave it out by only"
+    )
+    refused(Residual(), "weight-aware", r"layer 'drop', .*needs the layer with weights after it, but no single layer")
+    refused(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), NoisyLinear, r"layer '1', .*place it by hand")
+    refused(nn.Sequential(nn.Dropout(0.5), nn.LSTM(2, 2)), NoisyLinear, r"layer '0', .*another kind of layer")
+    refused(
+        nn.Sequential(nn.Dropout(0.5), nn.Conv1d(2, 2, 1)), NoisyLinear, r"layer '0', .*takes the place of a Linear"
+    )
+    refused(nn.Dropout(0.5), "weight-aware", r"layer '', .*it is the whole model")
+    refused(nn.TransformerEncoderLayer(4, 1, 4), "weight-aware", r"layer 'dropout', .*cannot trace")
+    block = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+    refused(nn.Sequential(block, block), NoisyLinear, r"layer '0.0', .*'1' is used in 2 places")
+    assert type(convert_dropout(Loop(), "weight-aware").drop) is WeightAwareDropout  # which leaves its neighbour alone
+
+
+def test_what_cannot_be_traced_is_a_wall_and_no_more():
+    model = nn.Sequential(nn.Linear(2, 2), Branch(), nn.Dropout(0.25), nn.ReLU(), nn.Linear(2, 2))
+    convert_dropout(model, "weight-aware", only=lambda _, layer: layer.p == 0.25)
+    assert model[2]._path[-1] is model[4]
+    inside = nn.ModuleDict({"a": perceptron(), "b": nn.Linear(2, 2)})
+    assert convert_dropout(inside, "weight-aware")["a"][4]._path[-1] is inside["a"][5]
+
+
+def test_looking_for_neighbours_draws_no_random_number():
+    class Random(Twice):
+        def forward(self, x):
+            return self.fc1(self.drop(x + torch.rand(2)))
+
+    state = torch.get_rng_state()
+    assert type(convert_dropout(Random(), "weight-aware").drop) is WeightAwareDropout
+    after = torch.get_rng_state()
+    convert_dropout(Random(), "evolutional")
+    torch.set_rng_state(state)
+    Random()
+    assert torch.equal(torch.get_rng_state(), after)  # those of the weights, and no more

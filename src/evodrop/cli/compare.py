@@ -16,8 +16,9 @@ def run(
     methods: Annotated[
         str | None,
         Option(
-            help="some of none,standard,uniform,evolutional,water-filling,batchnorm [all]; for text some of "
-            "none,standard,uniform,data-dependent,water-filling,weight-aware [all but the last]"
+            help="some of none,standard,uniform,evolutional,water-filling,batchnorm [these], weight-aware,gaussian,"
+            "fast,standout,dropconnect,batchwise,variational,variational-weights,adaptive-rate, or all; for text some "
+            "of none,standard,uniform,data-dependent,water-filling [these], weight-aware, or all"
         ),
     ] = None,
     network: Annotated[str, Option(help="auto: the one for the data set")] = "auto",

@@ -42,16 +42,23 @@ class Style(NamedTuple):
 def styles_of(contenders: Sequence[Contender]) -> dict[str, Style]:
     """A style for each label: the colour is that of the method, and matched variants are dashed.
 
-    Where two would look the same, the later one gets a colour that nobody has, while there are any.
+    Where two would look the same, the later one gets a colour that nobody has, and where these are used up, lines of
+    the other kind.
     """
     styles: dict[str, Style] = {}
     for contender in contenders:
         style = Style(COLOURS.get(contender.method, SPARE[0]), contender.match != "draws")
-        if style in styles.values():
-            taken = {other.colour for other in styles.values()} | {COLOURS.get(item.method) for item in contenders}
-            style = Style(next((colour for colour in SPARE if colour not in taken), style.colour), style.dashed)
+        if contender.method not in COLOURS or style in styles.values():
+            style = _spare(style, contenders, set(styles.values()))
         styles[contender.label] = style
     return styles
+
+
+def _spare(style: Style, contenders: Sequence[Contender], used: set[Style]) -> Style:
+    taken = {other.colour for other in used} | {COLOURS.get(item.method) for item in contenders}
+    own = [Style(colour, style.dashed) for colour in SPARE if colour not in taken]
+    others = [Style(colour, not style.dashed) for colour in dict.fromkeys([*COLOURS.values(), *SPARE])]
+    return next((free for free in (*own, *others) if free not in used), style)
 
 
 def draw(outcome: Outcome, training: str = "clean") -> Any:

@@ -5,47 +5,30 @@ The estimator knows scikit-learn; what it minimises stands in :mod:`evodrop.line
 
 from __future__ import annotations
 
-import warnings
-from threading import Lock
-from typing import Any, Self, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
-from scipy.optimize import OptimizeResult
-from scipy.special import expit
-from sklearn.base import _fit_context
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_class_weight
-from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from evodrop.definitions import sampling_probabilities
-from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, probabilities
+from evodrop.linear.logistic import MarginalClassifier
 from evodrop.linear.objectives import (
     Floats,
+    Loss,
     Noise,
-    Problem,
     bernoulli_variance,
     gaussian_loss,
     matched_draws,
-    minimum,
     multinomial_variance,
     quadratic_loss,
-    squared,
 )
 from evodrop.linear.parameters import LOGISTIC_PARAMETERS
-from evodrop.linear.validation import checked_examples
 
 __all__ = ["DropoutLogisticRegression"]
 
-Codes: TypeAlias = npt.NDArray[np.intp]
 LOSSES = {"multinomial": quadratic_loss, "bernoulli": quadratic_loss, "gaussian": gaussian_loss}
-LARGEST = 1e150  # its square, summed over 10^8 examples, is a finite number
 
 
-class DropoutLogisticRegression(LinearClassifier):
+class DropoutLogisticRegression(MarginalClassifier):
     """Logistic regression on the expected loss of dropout noise; several classes one against the rest.
 
     The expectation of Proposition 1 is approximated in closed form, so a fit draws nothing and repeats exactly. For
@@ -115,141 +98,18 @@ class DropoutLogisticRegression(LinearClassifier):
         self.max_iter, self.tol, self.warm_start = max_iter, tol, warm_start
         self.n_jobs, self.verbose = n_jobs, verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Find the minimum. An example of weight 0 is as good as absent.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-            y: (n,) classes.
-            sample_weight: (n,) weights, not negative.
-        """
+    def _check_options(self) -> None:
         if self.k is not None and (self.noise, self.match) != ("multinomial", "draws"):
             raise ValueError(
                 f"k is {self.k!r} with noise {self.noise!r} and match {self.match!r}, but it is for multinomial noise "
                 "whose draws nothing else chooses; leave k out, or set noise='multinomial' and match='draws'"
             )
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        watched = {"X": X, "y": y, "metadata": metadata}
-        X, y, weight = checked_examples(self, X, y, sample_weight)
-        if not weight.all():
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        classes, codes = np.unique(y, return_inverse=True)
-        params = self._start(classes, X.shape[1])
-        self.classes_ = classes
-        weight = weight * self._class_weights(codes, weight)[codes]
-        problems = self._problems(X.astype(np.float64, copy=False), codes, weight / weight.sum())
-        watch = Watch(self, len(problems) * self.max_iter, **watched)
-        self._report(self._minimize(problems, params, watch))
-        watch.close()
-        return self
 
-    def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities; of several classes, each against the rest and then over their sum.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        return probabilities(expit(self.decision_function(X)))
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """The logarithm of :meth:`predict_proba`, -inf where that is 0.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
-
-    def _start(self, classes: npt.NDArray[Any], d: int) -> Floats:
-        """A row of weights and intercept for each problem: zeros, or those of the last fit."""
-        if len(classes) < 2:
-            raise ValueError(
-                f"y has one class only among the examples of positive weight, {classes.tolist()[0]!r}, "
-                "but a classifier tells apart two or more; give examples of another class"
-            )
-        if not (self.warm_start and hasattr(self, "coef_")):
-            return np.zeros((1 if len(classes) == 2 else len(classes), d + 1))
-        if not np.array_equal(self.classes_, classes) or self.coef_.shape[1] != d:
-            raise ValueError(
-                f"warm_start has a model of classes {self.classes_} and {self.coef_.shape[1]} features, but the data "
-                f"have classes {classes} and {d} features; set warm_start=False"
-            )
-        return np.column_stack([self.coef_, self.intercept_ * self.fit_intercept])
-
-    def _class_weights(self, codes: Codes, weight: Floats) -> Floats:
-        if self.class_weight == "balanced":  # by weight: an example of weight 2 counts as two
-            mass = np.bincount(codes, weights=weight)
-            return np.asarray(mass.sum() / (len(mass) * mass))
-        given = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[codes])
-        if not (np.isfinite(given) & (given > 0)).all():
-            raise ValueError(f"class_weight is {self.class_weight}, but weights are positive; leave out other examples")
-        return np.asarray(given)
-
-    def _problems(self, X: sparse.csr_array, codes: Codes, weights: Floats) -> list[Problem]:
-        peak = abs(X.data).max(initial=0.0)
-        if peak > LARGEST:
-            raise ValueError(f"X has a value of size {peak:.3g}, but {LARGEST:.0e} is the largest; scale the features")
-        squares = squared(X)
-        law = self._noise(squares.T @ weights), LOSSES[self.noise], self.alpha, self.fit_intercept
-        positives = [1] if len(self.classes_) == 2 else range(len(self.classes_))
-        return [Problem(X, squares, np.where(codes == code, 1.0, -1.0), weights, *law) for code in positives]
-
-    def _noise(self, moments: Floats) -> Noise:
+    def _law(self, moments: Floats) -> tuple[Noise, Loss]:
         self.k_: int | None = None
         if self.noise != "multinomial":
             self.probs_ = np.full(len(moments), 1.0 - self.rate)
-            return bernoulli_variance(len(moments), self.rate)
+            return bernoulli_variance(len(moments), self.rate), LOSSES[self.noise]
         self.probs_ = sampling_probabilities(moments) if moments.any() else moments
         self.k_ = matched_draws(self.match, self.probs_, moments, self.rate) if self.k is None else int(self.k)
-        return multinomial_variance(self.probs_, np.inf if self.k_ is None else self.k_)
-
-    def _minimize(self, problems: list[Problem], params: Floats, watch: Watch) -> list[OptimizeResult]:
-        search = _Search(params, self.tol, self.max_iter, watch)
-        with threadpool_limits(1, "blas"):  # for a dot product, more threads cost more than they bring
-            results: list[OptimizeResult] = Parallel(n_jobs=self.n_jobs, require="sharedmem")(
-                delayed(search)(row, problem) for row, problem in enumerate(problems)
-            )
-        self.coef_, self.intercept_ = search.fitted().values()
-        self.n_iter_ = np.array([result.nit for result in results], dtype=np.int32)
-        self.objective_ = np.array([result.fun for result in results])
-        return results
-
-    def _report(self, results: list[OptimizeResult]) -> None:
-        for label, result in zip(self.classes_[-len(results) :].tolist(), results, strict=True):
-            if self.verbose:
-                print(f"class {label!r}: {result.nit} iterations, objective {result.fun:.6g}")
-            if not result.success:
-                warnings.warn(
-                    f"class {label!r}: L-BFGS did not converge in {result.nit} iterations ({result.message}); "
-                    "raise max_iter or tol, scale the features or set a penalty alpha",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
-
-
-class _Search:
-    """Solves problems, each in its row of params, and lets callbacks watch, one thread at a time."""
-
-    def __init__(self, params: Floats, tol: float, max_iter: int, watch: Watch) -> None:
-        self.params, self.tol, self.max_iter, self.watch, self.lock = params, tol, max_iter, watch, Lock()
-
-    def __call__(self, row: int, problem: Problem) -> OptimizeResult:
-        stopped = False
-
-        def step(x: Floats) -> None:
-            nonlocal stopped
-            self.params[row] = x
-            with self.lock:
-                stopped = self.watch.step("iteration", self.fitted)
-            if stopped:
-                raise StopIteration
-
-        result = minimum(problem, self.params[row], self.tol, self.max_iter, step)
-        self.params[row] = result.x
-        result.success |= stopped
-        return result
-
-    def fitted(self) -> dict[str, Floats]:
-        """What a fit that ended here would have."""
-        return {"coef_": self.params[:, :-1].copy(), "intercept_": self.params[:, -1].copy()}
+        return multinomial_variance(self.probs_, np.inf if self.k_ is None else self.k_), LOSSES[self.noise]

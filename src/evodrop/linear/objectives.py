@@ -2,7 +2,8 @@
 
 Under dropout the score of an example is random, with mean z = w.x + b and a variance V that is quadratic in w. Its
 expected logistic loss (Proposition 1) has no closed form. Two approximations need z and V only: the Taylor expansion of
-Eq. (4), :func:`quadratic_loss`, and a normal score, :func:`gaussian_loss`. The rest is sparse products.
+Eq. (4), :func:`quadratic_loss`, and a normal score, :func:`gaussian_loss`. So does a bound, :func:`bound_loss`. The
+rest is sparse products.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ __all__ = [
     "Noise",
     "Problem",
     "bernoulli_variance",
+    "bound_loss",
     "gaussian_loss",
     "matched_draws",
     "minimum",
     "multinomial_variance",
     "objective",
     "quadratic_loss",
+    "spread_costs",
     "squared",
 ]
 
@@ -190,6 +193,32 @@ def gaussian_loss(margin: Floats, variance: Floats) -> tuple[Floats, Floats, Flo
         slope -= below
         bend += 0.5 * density / deviation
     return value, slope, bend
+
+
+def bound_loss(margin: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
+    """log 2 cosh(x / 2) - m / 2 with x = sqrt(m^2 + V), and its derivatives by m and by V (Jaakkola and Jordan, 2000).
+
+    The logistic loss of a random margin of mean m and variance V is never more on average, whatever the law. It is
+    convex in m and sqrt(V), so in the weights, and concave in V.
+
+    Examples:
+        >>> bound_loss(np.zeros(2), np.array([0.0, 100.0]))
+        (array([0.69314718, 5.0000454 ]), array([-0.5, -0.5]), array([0.125     , 0.02499773]))
+    """
+    size = np.sqrt(margin * margin + variance)
+    excess = np.where(margin > 0, variance / np.where(margin > 0, size + margin, 1.0), size - margin)  # size - margin
+    ratio = np.where(size > 0, np.tanh(0.5 * size) / np.where(size > 0, 2.0 * size, 1.0), 0.25)
+    return 0.5 * excess + np.log1p(np.exp(-size)), margin * ratio - 0.5, 0.5 * ratio
+
+
+def spread_costs(params: Floats, problem: Problem) -> Floats:
+    """(d,): the derivative of the objective by the spread of each feature, sum_j c_j x_ji^2 w_i^2 dloss/dV_j."""
+    X, squares, labels, weights, (spread, shared), loss, *_ = problem
+    w = params[:-1]
+    score = X @ w
+    variance = squares @ (spread * w * w) - shared * score * score
+    bend = loss(labels * (score + params[-1]), variance)[2]
+    return np.asarray(w * w * (squares.T @ (weights * bend)))
 
 
 def squared(X: sparse.csr_array) -> sparse.csr_array:

@@ -14,6 +14,7 @@ from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
 from evodrop.matching import MATCHES
 
 __all__ = [
+    "ADAPTIVE_PARAMETERS",
     "CLUSTER_PARAMETERS",
     "LOGISTIC_PARAMETERS",
     "SGD_PARAMETERS",
@@ -66,6 +67,14 @@ LOGISTIC_PARAMETERS: dict[str, list[Any]] = {
     **BOTH,
     "k": [POSITIVE_INTEGER, None],
     "noise": [StrOptions({"multinomial", "bernoulli", "gaussian"})],
+    "tol": [NOT_NEGATIVE],
+}
+
+ADAPTIVE_PARAMETERS: dict[str, list[Any]] = {
+    **{name: allowed for name, allowed in BOTH.items() if name != "match"},
+    "rate": [Interval(Real, 0, 1, closed="neither")],
+    "concentration": [Interval(Real, 1, None, closed="left")],
+    "groups": ["array-like", StrOptions({"all"}), None],
     "tol": [NOT_NEGATIVE],
 }
 

@@ -5,6 +5,7 @@
 ``modules``     the dropouts as layers
 ``evolving``    those of them that follow the batch, also one that is spread over processes
 ``convert``     :func:`convert_dropout` swaps the dropouts of a model; :func:`convert_sync`
+``zoo``         every dropout that the paper cites, and the table of their names
 ``sync``        second moments of a batch that is spread over processes
 ``recall``      what activation checkpointing finds again
 ``lightning``   the same conversion as a plugin of Lightning
@@ -20,6 +21,8 @@
 ``alias``       the alias table of that path
 ``gpu``         the path of Triton kernels, with the same noise as that of plain torch
 ``tiles``       those kernels
+``neighbours``  the weighted layers before and after a dropout
+``kinds``       kinds of layers
 ``statistics``  probabilities of a whole data set
 ==============  ============================================================================
 """
@@ -29,7 +32,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("evodrop.nn needs PyTorch: pip install 'evodrop[torch]'", name="torch") from error
 
-from evodrop.nn import functional
+from evodrop.nn import functional, zoo
 from evodrop.nn.convert import convert_dropout, convert_sync
 from evodrop.nn.draw import use_backend
 from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d
@@ -48,4 +51,5 @@ __all__ = [
     "convert_sync",
     "functional",
     "use_backend",
+    "zoo",
 ]

@@ -5,52 +5,75 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
+from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_of
+from evodrop.nn.zoo.protocol import Place
+from evodrop.nn.zoo.registry import WaterFillingDropout, checked_class
 
 __all__ = ["convert_dropout", "convert_sync"]
 
 M = TypeVar("M", bound=nn.Module)
+Make = Callable[..., nn.Module]
 SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
-CHANNELS: dict[type[nn.Module], Callable[[float], nn.Module]] = {
-    nn.Dropout1d: EvolutionalDropout1d,
-    nn.Dropout2d: EvolutionalDropout2d,
+CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channels goes on to do so
+    EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
+    nn.Dropout: {nn.Dropout1d: nn.Dropout1d, nn.Dropout2d: nn.Dropout2d},
+    WaterFillingDropout: {
+        nn.Dropout1d: lambda p, **options: EvolutionalDropout1d(p, **{"scheme": "bernoulli", **options}),
+        nn.Dropout2d: lambda p, **options: EvolutionalDropout2d(p, **{"scheme": "bernoulli", **options}),
+    },
 }
 
 
 def convert_dropout(
     model: M,
-    to: Callable[[float], nn.Module] = EvolutionalDropout,
+    to: str | Make = EvolutionalDropout,
     only: Callable[[str, nn.Module], bool] | None = None,
+    **options: Any,
 ) -> M | nn.Module:
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
     Rate and train/eval mode are kept, and a layer used in two places stays one layer. Layers with p = 0 are switched
     off and stay as they are, since even k = d draws are noise. Dropout that is no such layer stays: other classes, and
     what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model of sequences, say which
-    dimension holds the units: ``to=lambda p: EvolutionalDropout(p, unit_dims=-1)``.
+    dimension holds the units: ``unit_dims=-1``.
+
+    A dropout that works with the weights of its neighbours finds them by the graph of the model: past activations,
+    pooling, flattening and normalisation. The new layers have the very parameters of the old ones, so an optimizer
+    keeps them; of parameters that are new, it has to be told. Hooks on a layer that is replaced are gone.
 
     Args:
-        model: changed in place; if it is itself a dropout layer, its replacement is returned.
-        to: a class, or any function from a rate to a module. Only with the default do layers that drop whole channels
-            become ``EvolutionalDropout1d`` and ``2d``, which do so too.
+        model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
+            nothing is changed.
+        to: a name of :data:`evodrop.nn.zoo.ZOO`, a class, or any function from a rate to a module. With
+            ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers that drop whole channels go on to do so.
         only: predicate on (qualified name, module) that a layer has to satisfy.
+        options: passed on to the new layers.
 
     Examples:
-        >>> model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2))
-        >>> convert_dropout(model)[1]
-        EvolutionalDropout(p=0.2, scheme='multinomial')
+        >>> model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 2))
+        >>> convert_dropout(model, "weight-aware", weight_share=1.0)[1]
+        WeightAwareDropout(p=0.2, scheme='multinomial', weight_share=1, after=Linear)
     """
-    swaps: dict[nn.Module, nn.Module] = {}
-    for name, module in model.named_modules():
-        if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module)):
-            swaps[module] = _replacement(name, module, to)
-    for parent in list(model.modules()):
-        for name, child in list(parent._modules.items()):  # named_children() would skip a layer's second name
-            if child in swaps:
-                setattr(parent, name, swaps[child])
-    return swaps.get(model, model)
+    make = _checked_target(to, options)
+    chosen = {
+        module: name
+        for name, module in model.named_modules()
+        if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module))
+    }
+    if getattr(make, "needs", None):
+        swaps = _fitted(model, make, chosen, options)
+    else:
+        made = {module: _made(name, module, make, options) for module, name in chosen.items()}
+        swaps = {slot: made[child] for slot, child in slots_of(model) if child in made}
+        if model in made:
+            return _settled(made[model], model, [])
+    own = [*model.parameters(), *model.buffers()]
+    for (parent, name), new in swaps.items():
+        parent._modules[name] = _settled(new, parent._modules[name], own)
+    return model
 
 
 def convert_sync(model: M, process_group: Any = None) -> M:
@@ -74,9 +97,90 @@ def convert_sync(model: M, process_group: Any = None) -> M:
     return model
 
 
-def _replacement(name: str, module: nn.Module, to: Callable[[float], nn.Module]) -> nn.Module:
-    make = CHANNELS.get(type(module), to) if to is EvolutionalDropout else to
+def _checked_target(to: str | Make, options: dict[str, Any]) -> Make:
+    if to == "data-dependent" and options.get("probs") is None:
+        raise ValueError(
+            "convert_dropout: 'data-dependent' follows the second moments of data, and a model has none; put "
+            "DataDependentDropout.from_data(X, p) in the place of the layer, X being what enters it, or give probs="
+        )
+    return checked_class(to) if isinstance(to, str) else to
+
+
+def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> nn.Module:
+    make = CHANNELS.get(make, {}).get(type(module), make)
     try:
-        return make(float(module.p)).train(module.training)  # type: ignore[arg-type]
+        if hasattr(make, "fit_in"):
+            fitted: nn.Module = make.fit_in(Place(None, module, None), **options).dropout
+            return fitted
+        layer: nn.Module = make(float(module.p), **options)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"convert_dropout: layer {name!r}, {module}: {error}") from error
+    return layer
+
+
+def _fitted(
+    model: nn.Module, make: Any, chosen: dict[nn.Module, str], options: dict[str, Any]
+) -> dict[Slot, nn.Module]:
+    """The new layers by their slots. One place after the other: the layer after one may stand before the next."""
+    calls = find_surroundings(model) if chosen else {}
+    swaps: dict[Slot, nn.Module] = {}
+    if model in chosen:
+        raise _unplaceable("", model, make, "it is the whole model, which has no neighbours")
+    for slot, module in slots_of(model):
+        if module not in chosen:
+            continue
+        found = _only_call(chosen[module], module, make, calls.get(slot, []))
+        before, after = (
+            None if at is None else swaps.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after)
+        )
+        try:
+            new = make.fit_in(Place(before, module, after, found.between), **options)
+        except ValueError as error:
+            raise ValueError(f"convert_dropout: layer {chosen[module]!r}, {module}: {error}") from error
+        swaps[slot] = new.dropout
+        for at, old, fresh in ((found.before, before, new.before), (found.after, after, new.after)):
+            if at is not None and fresh is not old:
+                if len(calls[at]) > 1:
+                    reason = (
+                        f"its neighbour {at[1]!r} is used in {len(calls[at])} places, and would change in all of them"
+                    )
+                    raise _unplaceable(chosen[module], module, make, reason)
+                swaps[at] = fresh
+    return swaps
+
+
+def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings]) -> Surroundings:
+    """The surroundings of a layer, if they are known and the same wherever it is used."""
+    needs = sorted(make.needs)
+    if not calls:
+        raise _unplaceable(name, module, make, "torch.fx cannot trace the code that calls it")
+    for side in needs:
+        if getattr(calls[0], side) is None:
+            reason = f"no single layer with weights is known {side} it: another kind of layer or operation is there, "
+            raise _unplaceable(name, module, make, reason + "or code that torch.fx cannot trace")
+    if any(getattr(call, side) != getattr(calls[0], side) for call in calls for side in needs):
+        reason = f"it is used in {len(calls)} places with different neighbours; give each place a dropout of its own"
+        raise _unplaceable(name, module, make, reason)
+    return calls[0]
+
+
+def _unplaceable(name: str, module: nn.Module, make: Any, reason: str) -> ValueError:
+    return ValueError(
+        f"convert_dropout: layer {name!r}, {module}: {make.__name__} needs the layer with weights "
+        f"{' and '.join(sorted(make.needs))} it, but {reason}. Leave it out by only=, or place it by hand: "
+        f"the docstring of {make.__name__} says how it is given its neighbours"
+    )
+
+
+def _settled(new: nn.Module, old: nn.Module | None, own: list[Tensor]) -> nn.Module:
+    """The new layer in the mode of the old one; what it brings along gets the device and dtype of its neighbours."""
+    known = {id(tensor) for tensor in own} | {id(tensor.grad) for tensor in own if tensor.is_leaf}
+    tensors = [*new.parameters(), *new.buffers()]
+    around = [*(tensor for tensor in tensors if id(tensor) in known), *own]
+    like = next((tensor for tensor in around if tensor.dtype.is_floating_point), None)
+    if like is not None and any(id(tensor) not in known for tensor in tensors):
+        place = {"device": like.device, "dtype": like.dtype}
+        new._apply(  # type: ignore[no-untyped-call]
+            lambda tensor: tensor.to(**place) if id(tensor) not in known and tensor.dtype.is_floating_point else tensor
+        )
+    return new.train(old is None or old.training)

@@ -210,7 +210,8 @@ def _drops_nothing(law: Law) -> bool:
     return law.p == 0 and law.match != "draws"
 
 
-def _check_dtype(input: Tensor) -> None:
+def check_tensor(input: Tensor) -> None:
+    """A TypeError unless it is a dense tensor of floating-point numbers."""
     if not isinstance(input, Tensor):
         raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
     if input.layout != torch.strided:
@@ -222,13 +223,13 @@ def _check_dtype(input: Tensor) -> None:
 
 
 def checked_units(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
-    _check_dtype(input)
+    check_tensor(input)
     return checked_dims(input, unit_dims)
 
 
 def checked_channels(input: Tensor, batched: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The dimension of the channels, and those of their positions; ``batched`` is how many a batch has."""
-    _check_dtype(input)
+    check_tensor(input)
     if input.ndim not in (batched, batched - 1):
         shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
         raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")

@@ -90,7 +90,7 @@ class LocallyConnected2d(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
-        x, weight = _autocast(input), _autocast(self.weight)
+        x, weight = as_autocast(input), as_autocast(self.weight)
         expected = (self.in_channels, *self.input_size)
         if tuple(x.shape[1:]) != expected or x.dtype != weight.dtype:
             raise ValueError(
@@ -100,7 +100,7 @@ class LocallyConnected2d(nn.Module):
             )
         products = local_by_patches if torch._C._are_functorch_transforms_active() else local
         output: Tensor = products(x, weight, self.geometry)
-        return output if self.bias is None else output + _autocast(self.bias)
+        return output if self.bias is None else output + as_autocast(self.bias)
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, input_size={self.input_size}"
@@ -123,7 +123,7 @@ def _checked_pair(value: int | Sequence[int], name: str, least: int) -> Pair:
     return height, width
 
 
-def _autocast(tensor: Tensor) -> Tensor:
+def as_autocast(tensor: Tensor) -> Tensor:
     """What autocast makes of the arguments of a convolution."""
     kind = tensor.device.type
     if not tensor.is_floating_point() or tensor.dtype == torch.float64:

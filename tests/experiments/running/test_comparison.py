@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 
 import numpy as np
 import pytest
 import sparse_text
+from rich.console import Console
 
 from evodrop.experiments.datasets import Images, load
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.figures.plans import Plan
-from evodrop.experiments.methods import METHODS
+from evodrop.experiments.methods import LINEAR_METHODS, METHODS, USUAL
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.folder import read_records
+from evodrop.experiments.report.cells import RANKED_WORDS, cells_of
 from evodrop.experiments.report.reopening import reopen_all
+from evodrop.experiments.report.tables import print_findings
 from evodrop.experiments.running import comparison, rates
 from evodrop.experiments.running.comparison import Question, compare, panel_of
 
@@ -27,15 +31,29 @@ def labels(panel):
     return [contender.label for contender in panel.contenders]
 
 
-def test_the_default_is_every_method_on_the_digits_with_three_seeds():
+def test_the_default_is_the_usual_methods_on_the_digits_with_three_seeds():
     panel = panel_of(Question(), DIGITS)
     assert (panel.dataset, panel.network, panel.grid, panel.seeds) == ("digits", "digits", (0.01,), 3)
-    assert labels(panel) == list(METHODS)
+    assert labels(panel) == list(USUAL)
     runs = [trial.run for trial in Plan(panel, panel.epochs).final(dict.fromkeys(labels(panel), 0.01))]
     assert len({run.id for run in runs}) == 18
     assert {(run.rate, run.match, run.batch_size, run.momentum, run.eval_every) for run in runs} == {
         (0.5, "draws", 128, 0.9, 11)
     }
+
+
+def test_all_is_every_method_that_finds_its_place(capsys):
+    assert labels(panel_of(Question(methods=("all",)), DIGITS)) == list(METHODS)
+    assert labels(panel_of(Question("words", methods=("all", "none")), WORDS)) == list(LINEAR_METHODS)
+    assert capsys.readouterr().err == ""
+    pictures, numbers = np.zeros((2, 3, 32, 32), np.uint8), np.array([0, 1])
+    data = Images("cifar10", pictures, numbers, pictures, numbers, 10)
+    assert labels(panel_of(Question("cifar10", methods=("all",)), data)) == [
+        method for method in METHODS if method != "dropconnect"
+    ]
+    assert capsys.readouterr().err.startswith("evodrop: dropconnect is left out. convert_dropout: layer 'dropout'")
+    with pytest.raises(ValueError, match=r"dropconnect drops the weights of the nn\.Linear or nn\.Conv2d before"):
+        panel_of(Question("cifar10", methods=("standard", "dropconnect")), data)
 
 
 def test_text_is_learned_by_linear_methods():
@@ -155,6 +173,26 @@ def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
     assert all(f"{100 * error:.2f}%" in page for error in tried.errors.values())
     again = reopen_all([tmp_path], tmp_path / "again", "")
     assert again.outcomes[0].rates == findings.outcomes[0].rates
+
+
+def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
+    monkeypatch.setattr(rates, "RATES", (0.2, 0.5))
+    findings = compare(Question(methods=("all",), seeds=1, epochs=1, rate="tune"), tmp_path, jobs=1)
+    (outcome,), rated = findings.outcomes, [method for method in METHODS if METHODS[method].uses_rate]
+    assert findings.failed == []
+    assert [tried.method for tried in outcome.rates] == rated
+    assert all(list(tried.errors) == [0.2, 0.5] for tried in outcome.rates)
+    assert {item.method: item.rate for item in outcome.contenders if item.method in rated} == {
+        tried.method: tried.chosen for tried in outcome.rates
+    }
+    errors = {row.label: row.test_error.mean for row in outcome.summaries}
+    ranked = [errors[row.label] for row in cells_of(outcome)]
+    assert ranked == sorted(errors.values())
+    assert len(ranked) == len(METHODS)
+    page, printed = findings.report.read_text(), io.StringIO()
+    print_findings(findings.outcomes, Console(file=printed))
+    assert RANKED_WORDS in page
+    assert "The least test error comes first" in printed.getvalue()
 
 
 def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):

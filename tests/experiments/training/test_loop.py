@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.experiments.methods import METHODS
+from evodrop.experiments.methods import USUAL
 from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.evaluation import evaluate
 from evodrop.experiments.training.loop import Training, channels_last
@@ -25,7 +25,7 @@ def records(**fields):
     return list(Training(run, tiny.network(run.method, run.seed, run.rate, run.match), tiny.pixels()).records())
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", USUAL)
 def test_the_same_run_has_the_same_records(method):
     first = records(method=method)
     torch.manual_seed(123)  # nothing of the caller's matters
@@ -36,7 +36,7 @@ def test_the_same_run_has_the_same_records(method):
     assert json.loads(json.dumps(first, allow_nan=False)) == first
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", USUAL)
 def test_looking_disturbs_nothing(method):
     """Records at every iteration and at every third: the same training, and the rare ones average over the frequent."""
     often, rarely = records(method=method, eval_every=1), records(method=method, eval_every=3)
@@ -66,7 +66,7 @@ def test_the_steps_are_those_of_plain_sgd():
     assert last["lr"] == 0.005
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", USUAL)
 def test_it_learns(method):
     """A bright spot shows the class: chance is 2/3, and every method finds it."""
     last = records(method=method, epochs=40, eval_every=40)[-1]
@@ -87,8 +87,8 @@ class Spy(nn.Module):
 
 
 def test_every_method_meets_the_same_batches():
-    spies = [Spy(tiny.network(method)) for method in METHODS]
-    for method, spy in zip(METHODS, spies, strict=True):
+    spies = [Spy(tiny.network(method)) for method in USUAL]
+    for method, spy in zip(USUAL, spies, strict=True):
         list(Training(tiny.run(method=method), spy, tiny.pixels()).records())
     for spy in spies[1:]:
         assert len(spy.seen) == 16
@@ -123,7 +123,7 @@ def test_one_thread_whatever_the_caller_has():
 
 
 def test_layers_are_told_apart_and_only_dropout_counts():
-    by_method = {method: records(method=method)[-1]["layers"] for method in METHODS}
+    by_method = {method: records(method=method)[-1]["layers"] for method in USUAL}
     assert by_method["none"] == by_method["batchnorm"] == []
     for method in ("standard", "uniform", "evolutional", "water-filling"):
         assert [(layer["name"], layer["units"]) for layer in by_method[method]] == [("2", 144), ("6", 12)]
@@ -131,7 +131,7 @@ def test_layers_are_told_apart_and_only_dropout_counts():
     assert [layer["noise"] for layer in by_method["standard"]] == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", USUAL)
 def test_divergence_is_a_record(method):
     *_, last = records(method=method, lr=1e30, epochs=50)
     assert last["status"] == "diverged"

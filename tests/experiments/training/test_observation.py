@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
-from evodrop.experiments.methods import METHODS, make_dropout
+from evodrop.experiments.methods import METHODS, USUAL, make_dropout
 from evodrop.experiments.training.observation import layer_statistics, watch_dropout
 from evodrop.nn import BernoulliDropout, DataDependentDropout, EvolutionalDropout, MultinomialDropout
 
-NOISY = [method for method in METHODS if method not in ("none", "batchnorm")]
+NOISY = [method for method in USUAL if method not in ("none", "batchnorm")]
 
 
 def activations(n=64, d=40, seed=0):
@@ -87,12 +87,29 @@ def test_a_batch_of_nothing(method, value):
         BernoulliDropout(0.5),
         MultinomialDropout(0.5, probs=torch.ones(48)),
         DataDependentDropout(0.5, probs=torch.ones(48)),
+        nn.Identity(),
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_noise_that_no_method_makes_is_refused(layer):
-    with pytest.raises(TypeError, match=rf"the noise of {type(layer).__name__}.* is not known"):
-        layer_statistics("", layer, torch.ones(2, 3, 4, 4))
+def test_of_a_law_that_is_not_known_the_activations_are_told(layer):
+    x = activations(d=48).view(-1, 3, 4, 4)
+    seen, known = (layer_statistics("", each, x) for each in (layer, nn.Dropout(0.5)))
+    assert (seen["noise"], seen["kept"]) == (None, None)
+    assert {**seen, "noise": 0, "kept": 0} == {**known, "noise": 0, "kept": 0}
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if METHODS[method].in_zoo])
+def test_every_place_of_a_method_of_the_zoo_is_watched(method):
+    with watch_dropout(tiny.network(method)) as seen:
+        tiny.network(method)  # not this one
+    assert seen == []
+    network = tiny.network(method)
+    with watch_dropout(network) as seen:
+        network(torch.ones(4, 1, 6, 6))
+    assert [(layer["name"], layer["units"], layer["noise"], layer["kept"]) for layer in seen] == [
+        ("2", 144, None, None),
+        ("6", 12, None, None),
+    ]
 
 
 @pytest.mark.parametrize("method", NOISY)

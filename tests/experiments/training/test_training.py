@@ -13,7 +13,7 @@ import pytest
 import tiny
 import torch
 
-from evodrop.experiments.methods import METHODS
+from evodrop.experiments.methods import USUAL
 from evodrop.experiments.records.checkpoints import load_checkpoint, save_checkpoint
 from evodrop.experiments.records.folder import RecordsError, read_records, read_timings
 from evodrop.experiments.training import keeping as room
@@ -65,7 +65,7 @@ def test_no_seconds_in_the_records_but_in_the_timings(tmp_path):
     assert end["seconds_per_iteration"] > 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", USUAL)
 def test_stopped_anywhere_it_goes_on_to_the_same_records(tmp_path, method):
     whole = live(tmp_path / "whole", method=method)
     for stop in range(1, len(whole)):

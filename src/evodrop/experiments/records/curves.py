@@ -146,7 +146,7 @@ def _layer(where: str, layer: dict[str, Any]) -> LayerStatistics:
         "units": int(_number(where, layer, "units", 1.0, LARGEST)),
         "dead": int(_number(where, layer, "dead", 0.0, LARGEST)),
         "effective": _number(where, layer, "effective", 0.0, LARGEST),
-        "kept": _number(where, layer, "kept", 0.0, LARGEST),
+        "kept": None if layer.get("kept", "") is None else _number(where, layer, "kept", 0.0, LARGEST),
         "noise": None if layer.get("noise") is None else _number(where, layer, "noise", 0.0, math.inf),
         "probs": [_number(where, {"probs": prob}, "probs", 0.0, 1.0) for prob in probs],
     }

@@ -20,8 +20,8 @@ class LayerStatistics(TypedDict):
     units: int  # d
     dead: int  # units that are zero on the whole batch
     effective: float  # (sum s)^2 / sum s^2, the effective number of units: d if all are equally strong
-    kept: float  # live units that survive the noise, on average
-    noise: float | None  # E||x * noise||^2 over standard dropout's at the same rate; None if x is zero
+    kept: float | None  # live units that survive the noise, on average; None if the layer's law is not known
+    noise: float | None  # E||x * noise||^2 over standard dropout's at the same rate; None if x is zero, or as above
     probs: list[float]  # quantiles, least to largest, of s_i / sum s: evolutional dropout draws with them, or would
 
 

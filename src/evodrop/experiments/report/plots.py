@@ -44,7 +44,10 @@ def curve_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
 
 
 def layer_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
-    """For each dropout layer four numbers over time and a map of its probabilities, as the first seed saw them."""
+    """For each dropout layer four numbers over time and a map of its probabilities, as the first seed saw them.
+
+    What is never known of a contender has no line: not every method's noise has a law that could be told.
+    """
     styles = styles_of(outcome.contenders)
     first = {label: curves[0] for label, curves in outcome.curves.items() if curves}
     names = dict.fromkeys(name for curve in first.values() for name in _layer_names(curve))
@@ -55,8 +58,10 @@ def layer_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
                 for label, curve in first.items()
                 if name in _layer_names(curve)
             ]
-            plot = _plot(f"{prefix}-{position}-{series}", title, outcome.clock, lines)
-            yield plot | {"group": name, "percent": share, "top": None}
+            told = [line for line in lines if any(value is not None for value in line["y"])]
+            if told:
+                plot = _plot(f"{prefix}-{position}-{series}", title, outcome.clock, told)
+                yield plot | {"group": name, "percent": share, "top": None}
         maps = [_map(label, curve, name) for label, curve in first.items() if name in _layer_names(curve)]
         title = "sampling probabilities, times the number of units"
         plot = _plot(f"{prefix}-{position}-probs", title, outcome.clock, [])

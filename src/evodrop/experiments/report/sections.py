@@ -9,7 +9,7 @@ from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import VERDICTS, Judgement
 from evodrop.experiments.figures.panels import CHOICES
 from evodrop.experiments.records.record import RUNNING
-from evodrop.experiments.report.cells import cells_of, percent
+from evodrop.experiments.report.cells import RANKED_WORDS, cells_of, is_ranked, percent
 from evodrop.experiments.report.markup import Markup, element, join, table
 from evodrop.experiments.report.plots import Plot
 
@@ -123,7 +123,9 @@ def summary_section(outcome: Outcome) -> Markup:
     )
     rows = table(
         "Errors at the end, in percent: mean of the last records, up to five. "
-        f"± and brackets: 95% intervals over the seeds. Time a step: {outcome.time_words}.",
+        f"± and brackets: 95% intervals over the seeds. Time a step: {outcome.time_words}."
+        + f" {RANKED_WORDS}"
+        * is_ranked(outcome),
         head,
         cells_of(outcome),
     )

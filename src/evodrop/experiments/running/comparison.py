@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,13 +11,14 @@ from evodrop.experiments.datasets import Documents, Images
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
 from evodrop.experiments.figures.plans import Plan
-from evodrop.experiments.methods import CHALLENGERS, LINEAR, METHODS, Method, methods_of
+from evodrop.experiments.methods import CHALLENGERS, LINEAR, USUAL, Method, methods_of
 from evodrop.experiments.running.experiment import Experiment, Findings
-from evodrop.experiments.running.laboratory import check_fit, load_once
+from evodrop.experiments.running.laboratory import check_fit, check_method, load_once
 from evodrop.experiments.running.rates import tune_rates
 
 __all__ = ["Question", "compare", "panel_of"]
 
+ALL = "all"  # in the place of methods: every one that the network can have
 TEXT_METHODS = ("none", "standard", "uniform", "data-dependent", "water-filling")
 # Of the paper's grid, the step of fastest descent for all six methods on other seeds (100 and 101).
 DIGITS = {"epochs": 100, "step": 0.01}
@@ -29,7 +31,7 @@ class Question(NamedTuple):
 
     Attributes:
         dataset: a name, or "svm:TRAIN,TEST".
-        methods: names; by default all of a network's, or those of linear models for text.
+        methods: names, or "all" among them; by default the usual ones of a network, or of linear models for text.
         network: "auto" is the one that the paper has for the data set.
         rate: fraction to drop, or "tune": chosen for each method on a part of the training data.
         match: what the number of draws is matched to, see :mod:`evodrop.matching`.
@@ -134,7 +136,8 @@ def _contenders(question: Question, network: str) -> tuple[Contender, ...]:
     known = methods_of(network)
     if question.methods == ():
         raise ValueError(f"methods names none; name some of {', '.join(known)}, or leave it out for the usual ones")
-    methods = question.methods or (TEXT_METHODS if network == LINEAR else tuple(METHODS))
+    methods = question.methods or (TEXT_METHODS if network == LINEAR else USUAL)
+    methods = _fitting(network) if ALL in methods else methods
     if network == LINEAR:  # the paper's method goes by two names
         methods = tuple("data-dependent" if method == "evolutional" else method for method in methods)
     if question.rate == "tune" and question.match != "draws":
@@ -146,10 +149,29 @@ def _contenders(question: Question, network: str) -> tuple[Contender, ...]:
     return tuple(_contender(method, known, network, question.match, rate) for method in dict.fromkeys(methods))
 
 
+def _fitting(network: str) -> tuple[str, ...]:
+    """Every method that the network can have; those that find no place in it are told."""
+    fitting = []
+    for method in methods_of(network):
+        try:
+            _check_place(method, network)
+        except ValueError as error:
+            print(f"evodrop: {method} is left out. {error}", file=sys.stderr)
+        else:
+            fitting.append(method)
+    return tuple(fitting)
+
+
+def _check_place(method: str, network: str) -> None:
+    if network != LINEAR:
+        check_method(method, network)
+
+
 def _contender(method: str, known: dict[str, Method], network: str, match: str, rate: float) -> Contender:
     if method not in known:
         kind = "linear models" if network == LINEAR else "networks"
         raise ValueError(f"method is {method!r}, but those of {kind} are {', '.join(known)}")
+    _check_place(method, network)
     return Contender(method, *Contender(method, network, method, match, rate).key)
 
 

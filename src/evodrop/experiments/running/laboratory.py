@@ -11,12 +11,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evodrop.experiments.datasets import PAIR, Documents, Images, load
 from evodrop.experiments.datasets.splits import VALIDATION, held_out
+from evodrop.experiments.methods import METHODS, build_with
 from evodrop.experiments.records.folder import was_left
 from evodrop.experiments.records.record import FAILED, Ending, Record
 from evodrop.experiments.records.runs import AnyRun, LinearRun, Run
@@ -29,7 +30,7 @@ from evodrop.locking import FolderLock, LockedError
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["check_fit", "load_once", "network_for", "records_of", "run_all", "training_of"]
+__all__ = ["check_fit", "check_method", "load_once", "network_for", "records_of", "run_all", "training_of"]
 
 Data = Images | Documents
 PATIENCE = 20.0  # seconds that a worker waits for the lock of one that is about to end
@@ -107,6 +108,17 @@ def check_fit(network: str, images: Images) -> None:
         )
 
 
+def check_method(method: str, network: str) -> None:
+    """Raise a ValueError if a method of the zoo does not find the layers that it needs in a network."""
+    import torch
+
+    from evodrop.experiments.networks.catalogue import NETWORKS
+
+    if METHODS[method].in_zoo:
+        with torch.device("meta"):  # no memory, and no random number
+            build_with(NETWORKS[network].build, method)
+
+
 def records_of(run: AnyRun, data: Data, folder: str | os.PathLike[str] | None = None) -> Iterator[Record]:
     """All records of one run, of a network or of a linear model, from its beginning or from where it was left.
 
@@ -127,11 +139,10 @@ def records_of(run: AnyRun, data: Data, folder: str | os.PathLike[str] | None = 
 
 def network_for(run: Run) -> nn.Module:
     """The network of a run, with its initial weights: the same for every method of a seed."""
-    from evodrop.experiments.methods import make_dropout
     from evodrop.experiments.networks.batchnorm import find_sizes
     from evodrop.experiments.networks.catalogue import NETWORKS, build_network, initialize
 
-    network = build_network(run.network, make_dropout(run.method, run.rate, run.match))
+    network = build_with(partial(build_network, run.network), run.method, run.rate, run.match)
     return initialize(find_sizes(network, NETWORKS[run.network].input_shape), run.seed, run.weight_std)
 
 

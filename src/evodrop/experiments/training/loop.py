@@ -25,6 +25,7 @@ from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.evaluation import Evaluation, evaluate
 from evodrop.experiments.training.observation import watch_dropout
 from evodrop.experiments.training.pixels import Pixels, as_input
+from evodrop.nn.zoo.protocol import Penalised, penalties
 
 __all__ = ["NOISE", "Training", "channels_last"]
 
@@ -48,6 +49,7 @@ class Training:
         self.model = self.network  # what is called; a subclass may wrap it
         self.batches = batches or Batches(len(pixels.train_x), run.batch_size, run.seed)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
+        self.penalised = any(isinstance(layer, Penalised) for layer in network.modules())
         self.iterations, self.ranks = run.epochs * len(self.batches), self.batches.ranks
         self.iteration, self.status, self.open = 0, RUNNING, dict(OPEN)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
@@ -145,9 +147,13 @@ class Training:
         if not sound:
             self.status = DIVERGED
             return []
-        self._descend(loss)
+        self._descend(self._objective(loss))
         self.step_seconds.append((perf_counter() - start, process_time() - cpu_start))
         return seen if due else None
+
+    def _objective(self, loss: Tensor) -> Tensor:
+        """The mean loss and, where the noise is learned, its price for each example. Records tell the loss alone."""
+        return loss + penalties(self.network) / self.batches.n if self.penalised else loss
 
     def _descend(self, loss: Tensor) -> None:
         for group in self.optimizer.param_groups:

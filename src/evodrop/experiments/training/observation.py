@@ -1,4 +1,7 @@
-"""What a dropout layer sees of a batch in training. The layer, its noise and its gradient know nothing of it."""
+"""What a dropout layer sees of a batch in training. The layer, its noise and its gradient know nothing of it.
+
+Where the noise has moved into the weights of a neighbour, an ``nn.Identity`` marks the place, and is watched as well.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,6 @@ Floats = npt.NDArray[np.float64]
 QUANTILES = 64
 DIGITS = 6
 SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
-LAYERS = "nn.Dropout, EvolutionalDropout, and MultinomialDropout without probs"
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def watch_dropout(network: nn.Module) -> Iterator[list[LayerStatistics]]:
     seen = list[LayerStatistics]()
     with ExitStack() as hooks:
         for name, layer in network.named_modules():
-            if isinstance(layer, _DropoutNd):
+            if isinstance(layer, _DropoutNd | nn.Identity):
                 hooks.enter_context(layer.register_forward_pre_hook(partial(_note, seen, name)))
         yield seen
 
@@ -53,7 +55,10 @@ def _note(seen: list[LayerStatistics], name: str, layer: nn.Module, inputs: tupl
 
 
 def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatistics:
-    """The statistics of a layer whose units are all dimensions of its input but the first."""
+    """The statistics of a layer whose units are all dimensions of its input but the first.
+
+    What the noise does is told of standard, uniform, evolutional and water-filling dropout, whose laws are known here.
+    """
     moments = second_moments(input.detach().flatten(1)).numpy()
     moments = np.where(np.isfinite(moments), moments, 0.0)
     strengths, live = np.sqrt(moments), moments > 0
@@ -63,24 +68,25 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
         units=len(moments),
         dead=int((~live).sum()),
         effective=0.0,
-        kept=0.0,
+        kept=None if law is None else 0.0,
         noise=None,
         probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
     )
     if live.any():
-        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
         seen["effective"] = _rounded(total**2 / moments.sum())
+    if live.any() and law is not None:
+        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
         seen["kept"] = _rounded(noise.survival[live].sum())
         seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
     return seen
 
 
-def _law_of(layer: nn.Module) -> Law:
-    """The law of a layer's noise. A layer that was given probabilities is none of a method's."""
+def _law_of(layer: nn.Module) -> Law | None:
+    """The law of a layer's noise, or None for one that follows more than the strengths of its units and the rate."""
     if isinstance(layer, nn.Dropout):
         return Law("keep", layer.p)
     if type(layer) not in SOURCES or getattr(layer, "probs", None) is not None:
-        raise TypeError(f"the noise of {layer} is not known; methods are made of {LAYERS}")
+        return None
     law = Law(SOURCES[type(layer)], *(getattr(layer, field) for field in Law._fields[1:]))
     never = law.p == 0 and law.match != "draws"  # infinitely many draws keep every unit
     return Law("keep", 0.0) if never else law

@@ -1,0 +1,127 @@
+"""What every dropout of the zoo costs, forward and backward, on one thread of a CPU, beside ``nn.Dropout``.
+
+Dropouts of units race by themselves, on 128 examples of 4096 units. Those that work on weights race as a linear layer
+of 4096 x 4096, against ``nn.Dropout`` and the same linear layer. A mask of the weights per example takes 2 GB and 20 s
+at that size, so it races at 512. Batchwise dropout races between two layers of 2048, where it saves their work.
+
+The contestants take turns in random order, and the first call of a turn does not count, since the others have had the
+caches. The tables hold medians of the process's own time, which a busy machine disturbs less. To race another method,
+give it a line in one of the three lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from dropout import STANDARD, Row, activations, claim, claims_table, machine
+from networks import Call, Races, backward_of, race, write
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+from torch import nn
+
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.nn.zoo import (
+    BatchwiseDropout,
+    DropConnectLinear,
+    FastDropoutLinear,
+    GaussianDropout,
+    Place,
+    Standout,
+    VariationalDropout,
+    VariationalLinear,
+)
+
+P, UNITS, FEWER, WIDTH = 0.5, 4096, 512, 2048
+Make = Callable[[int], nn.Module]  # makes a layer for so many units
+
+ON_UNITS: dict[str, Make] = {
+    STANDARD: lambda _: nn.Dropout(P),
+    "BernoulliDropout": lambda _: BernoulliDropout(P),
+    "MultinomialDropout": lambda _: MultinomialDropout(P),
+    "EvolutionalDropout": lambda _: EvolutionalDropout(P),
+    "EvolutionalDropout, bernoulli": lambda _: EvolutionalDropout(P, scheme="bernoulli"),
+    "GaussianDropout": lambda _: GaussianDropout(P),
+    "VariationalDropout": lambda _: VariationalDropout(P),
+    "VariationalDropout, per unit": lambda d: VariationalDropout(P, per="unit", units=d),
+    "Standout": lambda _: Standout(P),
+    "BatchwiseDropout, alone": lambda _: BatchwiseDropout(P),
+}
+ON_WEIGHTS: dict[str, Make] = {
+    STANDARD: lambda d: nn.Sequential(nn.Dropout(P), nn.Linear(d, d)),
+    "VariationalLinear": lambda d: VariationalLinear(d, d, p=P),
+    "FastDropoutLinear": lambda d: FastDropoutLinear(d, d, p=P),
+    "DropConnectLinear, a mask per batch": lambda d: DropConnectLinear(d, d, p=P, masks="batch"),
+}
+PER_EXAMPLE: dict[str, Make] = {
+    STANDARD: ON_WEIGHTS[STANDARD],
+    "DropConnectLinear, a mask per example": lambda d: DropConnectLinear(d, d, p=P),
+}
+
+
+def call_of(make: Make, d: int) -> Call:
+    """Forward and backward, to the input and to all parameters."""
+    layer, (x, _) = make(d), activations(d)
+    return backward_of(lambda: layer(x), x, *layer.parameters())
+
+
+def standard_between(d: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Dropout(P), nn.Linear(d, d))
+
+
+def batchwise_between(d: int) -> nn.Module:
+    before, relu, dropout, after = standard_between(d)
+    before, dropout, after = BatchwiseDropout.fit_in(Place(before, dropout, after))
+    return nn.Sequential(before, relu, dropout, after)
+
+
+BETWEEN: dict[str, Make] = {STANDARD: standard_between, "BatchwiseDropout": batchwise_between}
+RACES: dict[str, tuple[dict[str, Make], int]] = {
+    f"units, d = {UNITS}": (ON_UNITS, UNITS),
+    f"a linear layer, d = {UNITS}": (ON_WEIGHTS, UNITS),
+    f"a linear layer, d = {FEWER}": (PER_EXAMPLE, FEWER),
+    f"between two linear layers, d = {WIDTH}": (BETWEEN, WIDTH),
+}
+
+
+def measure(rounds: int) -> Races:
+    torch.set_num_threads(1)
+    with Progress(console=Console(stderr=True)) as progress:
+        return {
+            title: race({name: call_of(make, d) for name, make in makes.items()}, rounds)
+            for title, (makes, d) in progress.track(RACES.items(), description="races")
+        }
+
+
+def table_of(title: str, times: dict[str, float]) -> Table:
+    right = partial(Column, justify="right")
+    table = Table("", right("ms"), right("ratio"), title=f"\n{title}: forward + backward, and ratio to {STANDARD}")
+    for name, milliseconds in times.items():
+        table.add_row(name, f"{milliseconds:.2f}", f"{milliseconds / times[STANDARD]:.2f}")
+    return table
+
+
+def claims_of(races: Races) -> list[Row]:
+    *_, between = races.values()
+    ratio = between["BatchwiseDropout"] / between[STANDARD]
+    return [claim(f"BatchwiseDropout / {STANDARD}, between two layers of {WIDTH}, batch 128", ratio, "<=", 0.6)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="every dropout of the zoo, in about two minutes")
+    parser.add_argument("--quick", action="store_true", help="a look, with few rounds")
+    parser.add_argument("--json", type=Path, default=Path("build/bench/zoo.json"), help="default: %(default)s")
+    asked, about = parser.parse_args(), machine()
+    races = measure(2 if asked.quick else 12)
+    claims, heading = claims_of(races), ", ".join(f"{name} {value}" for name, value in about.items())
+    tables = [table_of(title, times) for title, times in races.items()]
+    Console(width=120, highlight=False).print(heading, *tables, claims_table(claims, "1 thread"))
+    write(asked.json, {"machine": about, "races": races, "claims": claims})
+
+
+if __name__ == "__main__":
+    main()

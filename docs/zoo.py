@@ -1,0 +1,110 @@
+"""The tables of docs/zoo.md, made again from the classes and from the records of results/zoo.
+
+    python docs/zoo.py                   renew the page
+    python docs/zoo.py --check           leave it alone; show what differs, and fail if anything does
+    python docs/zoo.py --results FOLDER  the ranking from other records
+
+The name of a block is that of a function here; see ``pages`` for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from pages import parser_for, renew
+
+from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.report.cells import NO_BREAK, RANKED_WORDS, cells_of
+from evodrop.experiments.report.reopening import DESCRIPTION, reopen
+from evodrop.nn.zoo import LINEAR, ZOO, about
+
+PAGE = Path(__file__).with_name("zoo.md")
+RESULTS = Path(__file__).parents[1] / "results" / "zoo"
+NOT_YET = (
+    "Not measured yet: no records of `evodrop compare --methods all --rate tune` are kept here. The command makes the "
+    "ranking on your machine; the report that it writes has the same table."
+)
+
+
+def methods() -> str:
+    """A row for each dropout, as its class tells it."""
+    head = ("method", "year", "noise", "learns", "cost", "regulariser", "when to use it")
+    rows = []
+    for name in ZOO:
+        row = about(name)
+        rows.append([f"`{name}`", str(row.year), row.noise, row.learns, row.cost, row.regularizer, row.use])
+    return table(head, rows)
+
+
+def places() -> str:
+    """Under which name each dropout is found, where it can stand, and who proposed it."""
+    head = ("method", "class", "what it needs in a network", "in linear models", "source")
+    rows = [
+        [f"`{name}`", f"`{cls.__name__}`", needs(name), f"`{LINEAR[name]}`" if name in LINEAR else "-", source(name)]
+        for name, cls in ZOO.items()
+    ]
+    return table(head, rows)
+
+
+def needs(name: str) -> str:
+    if name == "data-dependent":
+        return "the data that enter it"
+    sides = sorted(getattr(ZOO[name], "needs", ()))
+    return f"the layer with weights {' and '.join(sides)} it" if sides else "nothing"
+
+
+def source(name: str) -> str:
+    """By whom and when; some sources have their year with them."""
+    row = about(name)
+    return row.source if re.search(r"\d{4}", row.source) else f"{row.source} {row.year}"
+
+
+def ranking(results: Path = RESULTS) -> str:
+    """The table of each experiment that is kept, or that there is none."""
+    folders = [path.parent for path in sorted(results.glob(f"**/{DESCRIPTION}"))]
+    outcomes = [outcome for folder in folders for outcome in outcomes_in(folder)]
+    return "\n\n".join(map(ranked, outcomes)) or NOT_YET
+
+
+def outcomes_in(folder: Path) -> list[Outcome]:
+    found = reopen(folder)
+    trials = read_curves(found.trials) if found.trials else ()
+    return outcomes_of(read_curves(found.runs), found.panel, trials)
+
+
+def ranked(outcome: Outcome) -> str:
+    """The contenders of an outcome, the best first."""
+    best = sorted(outcome.summaries, key=lambda row: (row.test_error.mean is None, row.test_error.mean or 0.0))
+    by_label = {cells.label: cells for cells in cells_of(outcome)}
+    rows = [
+        [str(rank), cells.label, cells.test_error, cells.test_change, cells.training_error, cells.seconds]
+        for rank, cells in enumerate((by_label[row.label] for row in best), 1)
+    ]
+    head = ("rank", "method", "test error", "change from standard dropout", "training error", "time a step")
+    epochs = " or ".join(str(epochs) for epochs in sorted({run.epochs for run in outcome.runs}))
+    seeds = min(len(row.seeds) for row in outcome.summaries)
+    rates = " Rates were chosen for each method by validation." if outcome.rates else " All methods had the same rate."
+    return f"**{outcome.title}**: {seeds} seeds, {epochs} epochs.{rates} {RANKED_WORDS}\n\n{table(head, rows)}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown; bars within a cell would end it."""
+    lines = [[cell.replace("|", "\\|").replace(NO_BREAK, " ") for cell in cells] for cells in (head, *rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], ["---"] * len(head), *lines[1:]))
+
+
+def main() -> int:
+    parser = parser_for(PAGE)
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="of the records")
+    options = parser.parse_args()
+    blocks = {"methods": methods, "places": places, "ranking": partial(ranking, options.results)}
+    return renew(options.page, blocks, options.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

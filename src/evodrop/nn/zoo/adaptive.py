@@ -1,0 +1,166 @@
+"""Dropout whose rate is inferred from the data."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Beta, kl_divergence
+
+from evodrop.nn.zoo.protocol import About, ZooDropout
+
+__all__ = ["AdaptiveRateDropout", "rated_noise"]
+
+
+def rated_noise(input: Tensor, variance: Tensor) -> Tensor:
+    r"""Multiply by normal noise of mean 1 with a gradient for its variance, by the path of the sample.
+
+    .. math:: \hat x = x (1 + \sqrt{v}\, \varepsilon), \qquad \varepsilon \sim N(0, 1)
+
+    Args:
+        input: any shape, floating point.
+        variance: v, not negative, of a shape that broadcasts with the input.
+
+    Examples:
+        >>> rated_noise(torch.ones(2, 3), torch.zeros(()))
+        tensor([[1., 1., 1.],
+                [1., 1., 1.]])
+    """
+    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
+    noise = torch.randn_like(input, dtype=wide)
+    return (input * (1.0 + variance.to(wide).sqrt() * noise)).to(input.dtype)
+
+
+class AdaptiveRateDropout(ZooDropout):
+    r"""Dropout whose rate has a Beta prior and a Beta posterior that is learned (Zhuo, Zhu and Zhang, 2015).
+
+    There the features of a linear model have rates of their own, inferred in a Bayesian way; see
+    :class:`evodrop.linear.AdaptiveRateLogisticRegression`. This layer does so for units, or for all units at once.
+
+    A mask over 1 - r has the mean 1 and, for r ~ Beta(alpha, beta), the variance E r / (1 - r) = alpha / (beta - 1).
+    The layer multiplies by normal noise with these two moments, the rate integrated out. So the gradient of alpha and
+    beta follows the path of the sample, exact and of low variance, where that of a mask would need a score function.
+
+    .. math:: \hat x_i = x_i \Big(1 + \varepsilon_i \sqrt{\tfrac{\alpha_i}{\beta_i - 1}}\Big), \qquad
+              \mathrm{Var}\,\hat x_i = x_i^2 \frac{\alpha_i}{\beta_i - 1}, \qquad
+              \mathrm{penalty} = \sum_i \mathrm{KL}(\mathrm{Beta}(\alpha_i, \beta_i) \,\|\, \mathrm{Beta}(a, b))
+
+    The prior is a = c p and b = 1 + c (1 - p), where the posterior begins: at first the noise has the variance
+    p / (1 - p) of dropout at p. Add ``penalties(model) / n_train`` to the mean loss. Noise only ever makes a training
+    loss larger: without the penalty the rate falls to 0. With it, a unit that is needed gets a low rate and one that
+    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c says how many examples the
+    prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
+
+    Args:
+        p: what is believed before the data, in [0, 1). At 0 there is nothing to infer: the layer is the identity.
+        concentration: c, positive; how firmly it is believed.
+        units: how many units have a rate of their own. None: one rate for the layer.
+        dim: the dimension of those units: 1 for (N, C) and for the channels of (N, C, H, W), -1 for (N, T, C).
+
+    Shape:
+        Any shape; the output has the shape and dtype of the input.
+
+    Examples:
+        >>> layer = AdaptiveRateDropout(0.5, units=4)
+        >>> layer(torch.randn(8, 4)).shape
+        torch.Size([8, 4])
+        >>> layer.rate()  # the mean of Beta(500, 501)
+        tensor([0.4995, 0.4995, 0.4995, 0.4995], grad_fn=<DivBackward0>)
+        >>> abs(layer.penalty().item()) < 1e-6  # nothing is learned yet
+        True
+    """
+
+    about: ClassVar[About] = About(
+        name="adaptive-rate",
+        year=2015,
+        source="Zhuo, Zhu and Zhang",
+        noise="normal, mean 1, variance E r/(1-r) under the posterior of the rate r",
+        learns="two numbers for each rate: of a layer, or of each unit",
+        cost="one normal number an element, and a gradient for the rates",
+        regularizer="the divergence of the rates from a Beta prior, as a penalty",
+        use="when the rate should not be tuned, or differ from unit to unit",
+    )
+
+    concentration: float
+    units: int | None
+    dim: int
+    log_alpha: nn.Parameter | None
+    log_beta: nn.Parameter | None
+
+    def __init__(
+        self, p: float = 0.5, *, concentration: float = 1000.0, units: int | None = None, dim: int = 1
+    ) -> None:
+        super().__init__(p)
+        if not (isinstance(concentration, numbers.Real) and 0 < concentration < math.inf):
+            raise ValueError(f"concentration is {concentration!r}, but it takes a positive number; 1000 is the default")
+        if units is not None and not (isinstance(units, numbers.Integral) and units >= 1):
+            raise ValueError(f"units is {units!r}, but it takes an integer of at least 1, or None for one rate in all")
+        self.concentration, self.units, self.dim = float(concentration), units, dim
+        size = () if units is None else (units,)
+        infers = self.p > 0
+        self.log_alpha = nn.Parameter(torch.empty(size)) if infers else None
+        self.log_beta = nn.Parameter(torch.empty(size)) if infers else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Back to the prior. ``log_alpha`` is log alpha, and ``log_beta`` is log(beta - 1)."""
+        if self.log_alpha is not None and self.log_beta is not None:
+            nn.init.constant_(self.log_alpha, math.log(self.concentration * self.p))
+            nn.init.constant_(self.log_beta, math.log(self.concentration * (1.0 - self.p)))
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training or self.log_alpha is None:
+            return input
+        if not input.is_floating_point():
+            raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes a floating-point one; .float() is one")
+        return rated_noise(input, self._spread_over(input))
+
+    def rate(self) -> Tensor:
+        """The posterior mean of the rate, alpha / (alpha + beta): a number, or one for each unit."""
+        alpha, beta = self._posterior()
+        return alpha / (alpha + beta)
+
+    def variance(self) -> Tensor:
+        """alpha / (beta - 1), the variance of the noise: a number, or one for each unit."""
+        if self.log_alpha is None or self.log_beta is None:
+            return torch.zeros(())
+        return (_wide(self.log_alpha) - _wide(self.log_beta)).exp()
+
+    def penalty(self) -> Tensor:
+        """The divergence of the posterior from the prior, summed over the rates, in nats."""
+        if self.log_alpha is None:
+            return torch.zeros(())
+        a, b = self.concentration * self.p, 1.0 + self.concentration * (1.0 - self.p)
+        alpha, beta = (one.double() for one in self._posterior())  # differences of large logarithms of gamma
+        prior = Beta(torch.full_like(alpha, a), torch.full_like(beta, b), validate_args=False)
+        divergence: Tensor = kl_divergence(Beta(alpha, beta, validate_args=False), prior)
+        return divergence.sum().to(_wide(self.log_alpha).dtype)
+
+    def extra_repr(self) -> str:
+        size = "" if self.units is None else f", units={self.units}, dim={self.dim}"
+        return f"{super().extra_repr()}, concentration={self.concentration:g}{size}"
+
+    def _posterior(self) -> tuple[Tensor, Tensor]:
+        if self.log_alpha is None or self.log_beta is None:
+            return torch.zeros(()), torch.ones(())
+        return _wide(self.log_alpha).exp(), 1.0 + _wide(self.log_beta).exp()
+
+    def _spread_over(self, input: Tensor) -> Tensor:
+        """The variances in a shape that broadcasts with the input."""
+        if self.units is None:
+            return self.variance()
+        if not -input.ndim <= self.dim < input.ndim or input.shape[self.dim] != self.units:
+            raise ValueError(
+                f"AdaptiveRateDropout: the input has shape {tuple(input.shape)}, but dimension {self.dim} has to hold "
+                f"the {self.units} units; set units and dim, or units=None for one rate in all"
+            )
+        shape = [1] * input.ndim
+        shape[self.dim] = self.units
+        return self.variance().view(shape)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()

@@ -1,0 +1,142 @@
+"""Fast dropout: the pre-activations of a layer with dropped inputs as Gaussians, drawn once each, or never drawn."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self, overload
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from evodrop.definitions import checked_rate
+from evodrop.nn.zoo.adopt import linear_like, replace_after
+from evodrop.nn.zoo.moments import Moments, check_features, full_precision, moments_of_relu, squared
+from evodrop.nn.zoo.protocol import About, Place
+
+__all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear"]
+
+
+def fast_dropout_linear(input: Tensor | Moments, weight: Tensor, bias: Tensor | None = None, p: float = 0.5) -> Moments:
+    r"""Mean and variance of a linear layer whose inputs are dropped at rate p, without drawing a mask.
+
+    Wang and Manning 2013, section 3. Inputs that are themselves random, with mean :math:`\mu_i` and variance
+    :math:`\sigma_i^2`, are taken as independent (section 4); an input that is known has variance 0.
+
+    .. math:: E z_j = b_j + \sum_i w_{ji} \mu_i, \qquad
+        \mathrm{Var}\, z_j = \sum_i w_{ji}^2 \, \frac{p \mu_i^2 + \sigma_i^2}{1 - p}
+
+    Both are exact for independent inputs. That z is normal is the approximation, the better the more inputs there are:
+    with ten normal inputs and weights at p = 0.3, the mean of ReLU(z) is off by 1 % of a deviation of z, on average.
+
+    Args:
+        input: (..., in_features), values or their moments.
+        weight, bias: (out_features, in_features) and (out_features,).
+        p: fraction of the inputs to drop, in [0, 1).
+
+    Shape:
+        Both moments are (..., out_features); the variance is in float32 or wider, under autocast too.
+
+    Examples:
+        >>> fast_dropout_linear(torch.tensor([[3.0, 4.0]]), torch.ones(1, 2))
+        Moments(mean=tensor([[7.]]), variance=tensor([[25.]]))
+    """
+    keep = 1.0 - checked_rate(p)
+    mean = input.mean if isinstance(input, Moments) else input
+    check_features(mean, weight)
+    with full_precision(mean):
+        spread = p * squared(mean) + (input.variance if isinstance(input, Moments) else 0.0)
+        variance = functional.linear(spread / keep, squared(weight))
+    return Moments(functional.linear(mean, weight, bias), variance)
+
+
+class FastDropoutLinear(nn.Linear):
+    """``nn.Linear`` whose inputs are dropped, its pre-activations replaced by their Gaussian approximation.
+
+    One normal draw per pre-activation stands for a mask over all inputs; :func:`fast_dropout_linear` has the formula.
+    With ``deterministic=True`` nothing is drawn: the layer answers with :class:`~evodrop.nn.zoo.moments.Moments`, which
+    :class:`FastDropoutReLU` and the next fast layer take on. Let the last layer draw, or take ``.mean`` of its answer.
+    In eval mode the plain layer.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
+        p: fraction of the inputs to drop, in [0, 1).
+        deterministic: pass on the moments in training instead of a draw.
+
+    Shape:
+        As ``nn.Linear``: a tensor, or Moments of two such.
+
+    Examples:
+        >>> model = nn.Sequential(
+        ...     FastDropoutLinear(64, 150, p=0.2, deterministic=True), FastDropoutReLU(), FastDropoutLinear(150, 10)
+        ... )
+        >>> model(torch.randn(128, 64)).shape  # one draw for each of the ten, none for the 150
+        torch.Size([128, 10])
+    """
+
+    about: ClassVar[About] = About(
+        name="fast",
+        year=2013,
+        source="Wang and Manning 2013",
+        noise="the pre-activation N(x.w, p / (1 - p) (x^2).(w^2)): mean and variance of standard dropout on the inputs",
+        learns="nothing",
+        cost="a second product, of the squares, and a normal draw per pre-activation, or none",
+        regularizer="to second order that of standard dropout at the same p",
+        use="for wide inputs, and where the loss should not be noisy: deterministic moments",
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"after"})
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        p: float = 0.5,
+        *,
+        deterministic: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.p, self.deterministic = checked_rate(p), deterministic
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, p: float = 0.5, *, deterministic: bool = False) -> Self:
+        """A fast layer with the very parameters of a plain one."""
+        return linear_like(cls, linear, p=p, deterministic=deterministic)
+
+    @classmethod
+    def fit_in(cls, place: Place, **options: Any) -> Place:
+        """The place with the linear layer after it made fast, and no dropout before it."""
+        if not isinstance(place.after, nn.Linear):
+            raise ValueError(
+                f"fast dropout works on the nn.Linear after {place.dropout}, but there comes {place.after}; "
+                "GaussianDropout has the same moments and goes anywhere"
+            )
+        return replace_after(place, cls.from_linear(place.after, float(place.dropout.p), **options))  # type: ignore[arg-type]
+
+    def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
+        rate = self.p if self.training else 0.0
+        if isinstance(input, Tensor) and rate == 0.0:
+            return functional.linear(input, self.weight, self.bias)
+        moments = fast_dropout_linear(input, self.weight, self.bias, rate)
+        return moments if self.deterministic else moments.sample()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, p={self.p}, deterministic={self.deterministic}"
+
+
+class FastDropoutReLU(nn.Module):
+    """ReLU of a tensor, or of moments: those of the rectified Gaussian.
+
+    Examples:
+        >>> FastDropoutReLU()(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
+
+    @overload
+    def forward(self, input: Tensor) -> Tensor: ...
+    @overload
+    def forward(self, input: Moments) -> Moments: ...
+
+    def forward(self, input: Tensor | Moments) -> Tensor | Moments:
+        return moments_of_relu(input) if isinstance(input, Moments) else functional.relu(input)

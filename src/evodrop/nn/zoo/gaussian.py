@@ -1,0 +1,92 @@
+"""Gaussian dropout: every unit times a normal factor of mean 1, with the variance of standard dropout's noise."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from evodrop.definitions import checked_rate
+from evodrop.nn.functional import check_tensor
+from evodrop.nn.zoo.protocol import About, ZooDropout
+
+__all__ = ["GaussianDropout", "gaussian_dropout", "noise_variance", "times_gaussian", "wide"]
+
+
+def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    r"""Multiply every unit by normal noise of mean 1 and variance p / (1 - p).
+
+    The noise of standard dropout is a Bernoulli variable over its mean; a sum over many such units is nearly normal, so
+    its law matters by its first two moments only. This keeps both, and never sets a unit to zero (Wang and Manning
+    2013, section 3; Srivastava et al. 2014, section 10).
+
+    .. math:: \hat x_i = x_i \xi_i, \qquad \xi_i \sim N\bigl(1, \tfrac{p}{1-p}\bigr), \qquad
+        E \hat x_i = x_i, \quad \mathrm{Var}\, \hat x_i = \tfrac{p}{1-p} x_i^2
+
+    Args:
+        input: a floating-point tensor.
+        p: the dropout rate in [0, 1) whose noise is imitated.
+        training: without it, or with p = 0, the input is returned, the very same tensor.
+
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
+
+    Examples:
+        >>> x = torch.full((100_000,), 2.0)
+        >>> y = gaussian_dropout(x, 0.2)
+        >>> abs(float(y.mean()) - 2) < 0.02, abs(float(y.var()) - 0.2 / 0.8 * 4) < 0.03
+        (True, True)
+    """
+    variance = noise_variance(p)
+    if not training or variance == 0:
+        return input
+    return times_gaussian(input, math.sqrt(variance))
+
+
+class GaussianDropout(ZooDropout):
+    """:func:`gaussian_dropout` as a layer, in the place of ``nn.Dropout``; in eval mode the identity.
+
+    Args:
+        p: the dropout rate in [0, 1) whose noise is imitated: the variance is p / (1 - p).
+
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
+
+    Examples:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), GaussianDropout(0.5))
+        >>> model(torch.randn(128, 64)).shape
+        torch.Size([128, 150])
+    """
+
+    about: ClassVar[About] = About(
+        name="gaussian",
+        year=2013,
+        source="Wang and Manning 2013; Srivastava et al. 2014",
+        noise="x N(1, p / (1 - p)), independent for every unit: mean x, variance p / (1 - p) x^2",
+        learns="nothing",
+        cost="a normal draw per unit instead of a bit; the noise is kept for the backward pass",
+        regularizer="to second order that of standard dropout at the same p",
+        use="where no unit should go fully silent, or as the base of variational dropout",
+    )
+
+    def forward(self, input: Tensor) -> Tensor:
+        return gaussian_dropout(input, self.p, self.training)
+
+
+def noise_variance(p: float) -> float:
+    """p / (1 - p), the variance of standard dropout's noise, or a ValueError for a bad rate."""
+    return checked_rate(p) / (1.0 - p)
+
+
+def times_gaussian(input: Tensor, deviation: float | Tensor) -> Tensor:
+    """``input`` times N(1, deviation^2); the deviation may be learned, so the gradient goes through it too."""
+    check_tensor(input)
+    normal = torch.randn_like(input, dtype=wide(input.dtype))
+    return (input * (1.0 + deviation * normal)).to(input.dtype)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Where moments are computed: float32 for half precision, or the dtype itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

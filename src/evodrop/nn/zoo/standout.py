@@ -1,0 +1,146 @@
+"""Standout: a belief network, which shares the weights of the layer, says how likely each unit is to stay."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from evodrop.definitions import checked_rate
+from evodrop.nn.functional import check_tensor
+from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.protocol import About, ZooDropout
+
+__all__ = ["Standout", "keep_probabilities", "standout"]
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def keep_probabilities(preactivation: Tensor, p: float = 0.5, alpha: float = 1.0) -> Tensor:
+    r"""What the belief network says: sigmoid(alpha z + beta) with beta = log((1 - p) / p), in float32 or wider.
+
+    Examples:
+        >>> keep_probabilities(torch.tensor([-1.0, 0.0, 1.0]), p=0.25)
+        tensor([0.5246, 0.7500, 0.8908])
+    """
+    rate = checked_rate(p)
+    wider = preactivation.to(wide(preactivation.dtype))
+    return torch.sigmoid(alpha * wider + math.log((1.0 - rate) / rate)) if rate > 0 else torch.ones_like(wider)
+
+
+def standout(
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    *,
+    alpha: float = 1.0,
+    rescale: bool = False,
+    activation: Activation | None = None,
+) -> Tensor:
+    r"""Keep each unit with a probability that grows with its own pre-activation: strong units stand out.
+
+    A binary belief network sees what the layer sees and decides about each of its units. Its weights are tied to those
+    of the layer, up to a factor and a shift: alpha and beta (Ba and Frey 2013). So it needs the pre-activation z alone.
+
+    .. math:: y_j = m_j f(z_j), \qquad m_j \sim \mathrm{Bernoulli}(\pi_j), \qquad \pi_j = \sigma(\alpha z_j + \beta),
+        \qquad \beta = \log \tfrac{1 - p}{p}
+
+    .. math:: E y_j = \pi_j f(z_j), \qquad \mathrm{Var}\, y_j = \pi_j (1 - \pi_j) f(z_j)^2
+
+    **Where the pre-activation comes from.** After ReLU the input itself will do, and nothing else need be known: where
+    z > 0 it is z, and where z <= 0 the unit is silent whether it stays or not. The same holds after ReLU and max
+    pooling. After any other function it does not: leave that function out of the model and give it as ``activation``.
+
+    As in the paper the noise is biased, E y = pi f(z), and the same factor pi is applied when ``training`` is off. With
+    ``rescale`` the mask is divided by pi: E y = f(z), variance (1 - pi) / pi f(z)^2, and f(z) without training.
+
+    The mask is a constant for the gradient, as in the paper: none goes through the belief network in training. Without
+    training the output is a plain function of the input, and has its true gradient.
+
+    Args:
+        input: what ReLU has made of z; or z itself, where ``activation`` is given.
+        p: fraction dropped of units with z = 0, in [0, 1); it sets beta. At 0 nothing is dropped.
+        training: whether to draw.
+        alpha: how much a unit's strength counts; 0 is standard dropout, not rescaled, and below 0 strong units go.
+        rescale: divide by the keep probability, so that the noise has mean 1.
+        activation: f, where it is not ReLU.
+
+    Shape:
+        Any shape; the output has the shape and dtype of the input.
+
+    Examples:
+        >>> y = standout(torch.tensor([0.0, 1.0, 30.0]).expand(1000, 3))
+        >>> bool((y[:, 2] == 30).all()), 0.65 < float(y[:, 1].mean()) < 0.8  # sigmoid(1) = 0.73
+        (True, True)
+    """
+    _check_alpha(alpha)
+    check_tensor(input)
+    output = input if activation is None else activation(input)
+    if checked_rate(p) == 0 or (rescale and not training):
+        return output
+    keep = keep_probabilities(input, p, alpha)
+    return (output * (_mask(keep, rescale) if training else keep)).to(output.dtype)
+
+
+class Standout(ZooDropout):
+    """:func:`standout` as a layer, in the place of ``nn.Dropout`` after ReLU, or of another activation and dropout.
+
+    It holds no handle on the layer before it and keeps nothing between calls. In eval mode it multiplies by the keep
+    probabilities; with ``rescale`` it is the identity there.
+
+    Args:
+        p: fraction dropped of units whose pre-activation is 0, in [0, 1).
+        alpha, rescale, activation: as in :func:`standout`.
+
+    Shape:
+        Any shape; the output has the shape and dtype of the input.
+
+    Examples:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), Standout(0.5))
+        >>> model(torch.randn(128, 64)).shape
+        torch.Size([128, 150])
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), Standout(0.5, activation=torch.tanh))
+        >>> model(torch.randn(128, 64)).shape
+        torch.Size([128, 150])
+    """
+
+    about: ClassVar[About] = About(
+        name="standout",
+        year=2013,
+        source="Ba and Frey 2013",
+        noise="f(z) Bernoulli(pi), pi = sigmoid(alpha z + log((1 - p) / p)): mean pi f(z), variance pi (1 - pi) f(z)^2",
+        learns="nothing; alpha and beta are chosen",
+        cost="a sigmoid and a uniform draw per unit",
+        regularizer="none in closed form: strong units get less noise, weak ones are pushed to 0",
+        use="after ReLU, where the strongest units should be heard; alpha is worth tuning",
+    )
+
+    def __init__(
+        self, p: float = 0.5, *, alpha: float = 1.0, rescale: bool = False, activation: Activation | None = None
+    ) -> None:
+        super().__init__(p)
+        self.alpha, self.rescale, self.activation = _check_alpha(alpha), rescale, activation
+
+    def forward(self, input: Tensor) -> Tensor:
+        return standout(
+            input, self.p, self.training, alpha=self.alpha, rescale=self.rescale, activation=self.activation
+        )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, alpha={self.alpha}" + (", rescale=True" if self.rescale else "")
+
+
+def _mask(keep: Tensor, rescale: bool) -> Tensor:
+    keep = keep.detach()
+    kept = torch.rand_like(keep) < keep
+    return kept / keep.where(kept, 1.0) if rescale else kept
+
+
+def _check_alpha(alpha: float) -> float:
+    if not (isinstance(alpha, numbers.Real) and math.isfinite(alpha)):
+        raise ValueError(f"alpha is {alpha!r}, but it takes a finite number, such as 1")
+    return float(alpha)
