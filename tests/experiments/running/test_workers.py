@@ -75,6 +75,22 @@ def test_a_worker_may_be_a_thread_of_its_process():
     assert answer.stdout == "[] True 2\n"  # the second one watches
 
 
+LATE = """
+import multiprocessing, sys
+from evodrop.experiments.running.workers import end_with
+multiprocessing.current_process().name = sys.argv[1]
+end_with(1 << 30)  # no process has this number, so the laboratory is gone, or on another machine
+print("goes on")
+"""
+
+
+@pytest.mark.parametrize(("name", "said", "code"), [("LokyProcess-1", "", 1), ("Dask Worker", "goes on\n", 0)])
+def test_a_worker_that_begins_when_its_laboratory_has_ended_ends_too(name, said, code):
+    """Only a child of the laboratory knows that it has ended; a worker of a cluster never was one."""
+    answer = subprocess.run([sys.executable, "-c", LATE, name], capture_output=True, text=True, check=False)
+    assert (answer.stdout, answer.returncode) == (said, code)
+
+
 LABORATORY = """
 import signal, sys
 from evodrop.experiments.running.laboratory import run_all

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing import current_process
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,12 @@ def end_with(laboratory: int) -> None:
     Args:
         laboratory: its process id.
     """
-    if os.getppid() != laboratory:  # we are the laboratory, or a cluster looks after its workers
+    if os.getpid() == laboratory:
         return
+    if os.getppid() != laboratory:
+        if current_process().name.startswith("LokyProcess"):  # a child that began when its laboratory had ended
+            os._exit(1)
+        return  # a cluster looks after its workers
     if threading.current_thread() is threading.main_thread():  # no other may say what a signal does
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -69,7 +69,7 @@ class BatchwiseDropout(ZooDropout):
 
     Examples:
         >>> place = Place(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10))
-        >>> before, dropout, after = BatchwiseDropout.fit_in(place)
+        >>> before, dropout, after, _ = BatchwiseDropout.fit_in(place)
         >>> model = nn.Sequential(before, nn.Sigmoid(), dropout, after)
         >>> model(torch.randn(128, 64)).shape
         torch.Size([128, 10])
