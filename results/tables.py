@@ -42,12 +42,23 @@ def claims() -> str:
 
 
 def claim_rows(name: str) -> Iterator[Sequence[str]]:
-    for judgement in outcome_of(name).judgements:
+    outcome = outcome_of(name)
+    for judgement in outcome.judgements:
         claim = judgement.claim
-        place = claim.place if claim.in_paper else "asked of other data"
+        asked = [claim.place if claim.in_paper else "asked of other data", *cuts(outcome)]
         matched = [words.split(": ", 1)[-1] for label, words in judgement.beside if "matched noise" in label]
-        grid = ", steps to 50" if name in WIDE else ""
-        yield f"{claim.words} ({place}{grid})", judgement.verdict, judgement.measured, "; ".join(matched) or "-"
+        said = f"{claim.words} ({', '.join([*asked, *(['steps to 50'] if name in WIDE else [])])})"
+        yield said, judgement.verdict, judgement.measured, "; ".join(matched) or "-"
+
+
+def cuts(outcome: Outcome) -> list[str]:
+    """That a panel was run for less than its protocol."""
+    ran, whole = epochs_of(outcome), outcome.panel.epochs if outcome.panel else 0
+    return [f"after {ran} of {whole} epochs"] if ran < whole else []
+
+
+def epochs_of(outcome: Outcome) -> int:
+    return min(curve.epochs for curves in outcome.curves.values() for curve in curves)
 
 
 def contenders(name: str) -> str:
@@ -62,9 +73,11 @@ def contenders(name: str) -> str:
             + (["baseline"] * 3 if row.label == outcome.baseline else list(changes))
             + (seen(outcome.curves[row.label]) if layers else [])
         )
-    curves = [curve for curves in outcome.curves.values() for curve in curves]
     seeds = min(len(row.seeds) for row in outcome.summaries)
-    words = [f"{seeds} seeds, {curves[0].epochs} epochs.", *(f"Not the protocol: {cut}." for cut in outcome.shortened)]
+    words = [
+        f"{seeds} seeds, {epochs_of(outcome)} epochs.",
+        *(f"Not the protocol: {cut}." for cut in outcome.shortened),
+    ]
     return f"{table((*HEAD, *(SEEN if layers else ())), rows)}\n\n{' '.join(words)}"
 
 
