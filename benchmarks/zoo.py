@@ -24,13 +24,12 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from torch import nn
 
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout, convert_dropout
 from evodrop.nn.zoo import (
     BatchwiseDropout,
     DropConnectLinear,
     FastDropoutLinear,
     GaussianDropout,
-    Place,
     Standout,
     VariationalDropout,
     VariationalLinear,
@@ -73,13 +72,10 @@ def standard_between(d: int) -> nn.Module:
     return nn.Sequential(nn.Linear(d, d), nn.ReLU(), nn.Dropout(P), nn.Linear(d, d))
 
 
-def batchwise_between(d: int) -> nn.Module:
-    before, relu, dropout, after = standard_between(d)
-    before, dropout, after = BatchwiseDropout.fit_in(Place(before, dropout, after))
-    return nn.Sequential(before, relu, dropout, after)
-
-
-BETWEEN: dict[str, Make] = {STANDARD: standard_between, "BatchwiseDropout": batchwise_between}
+BETWEEN: dict[str, Make] = {
+    STANDARD: standard_between,
+    "BatchwiseDropout": lambda d: convert_dropout(standard_between(d), "batchwise"),
+}
 RACES: dict[str, tuple[dict[str, Make], int]] = {
     f"units, d = {UNITS}": (ON_UNITS, UNITS),
     f"a linear layer, d = {UNITS}": (ON_WEIGHTS, UNITS),

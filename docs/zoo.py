@@ -54,8 +54,10 @@ def places() -> str:
 def needs(name: str) -> str:
     if name == "data-dependent":
         return "the data that enter it"
-    sides = sorted(getattr(ZOO[name], "needs", ()))
-    return f"the layer with weights {' and '.join(sides)} it" if sides else "nothing"
+    if sides := sorted(getattr(ZOO[name], "needs", ())):
+        return f"the layer with weights {' and '.join(sides)} it"
+    sides = sorted(getattr(ZOO[name], "likes", ()), reverse=True)
+    return f"nothing; better with the linear layers {' and '.join(sides)} it" if sides else "nothing"
 
 
 def source(name: str) -> str:

@@ -48,6 +48,7 @@ def test_a_network_is_converted_to_a_method_of_the_zoo(method):
     found = [layer for layer in network.modules() if isinstance(layer, ZOO[method])]
     assert [layer.p for layer in found] == [0.3, 0.3]
     assert not METHODS[method].uses_match or [layer.match for layer in found] == ["noise", "noise"]
+    assert not METHODS[method].rescaled or [layer.rescale for layer in found] == [True, True]
     assert not any(isinstance(layer, nn.Dropout) for layer in network)
 
 

@@ -44,6 +44,8 @@ class Method(NamedTuple):
         uses_rate, uses_match: whether these matter. If not, runs that differ in them alone are the same. A method that
             learns its noise starts from the rate.
         in_zoo: whether a network is converted to it, standard dropout marking the places.
+        rescaled: for a dropout that may be biased, that here it is not. A bias shrinks the signal, and one step size
+            would not suit it and the others.
     """
 
     words: str
@@ -51,6 +53,7 @@ class Method(NamedTuple):
     uses_rate: bool = True
     uses_match: bool = True
     in_zoo: bool = False
+    rescaled: bool = False
 
 
 def build_with(
@@ -73,7 +76,7 @@ def build_with(
         from evodrop.nn import convert_dropout
 
         options: dict[str, Any] = {"match": match} if found.uses_match else {}
-        convert_dropout(network, to=method, **options)
+        convert_dropout(network, to=method, **options, **({"rescale": True} if found.rescaled else {}))
     return network
 
 
@@ -138,8 +141,8 @@ def _batchnorm(_rate: float, _match: str) -> nn.Module:
     return LazyBatchNorm()
 
 
-def _of_zoo(words: str, uses_match: bool = False) -> Method:
-    return Method(words, None, uses_match=uses_match, in_zoo=True)
+def _of_zoo(words: str, uses_match: bool = False, rescaled: bool = False) -> Method:
+    return Method(words, None, uses_match=uses_match, in_zoo=True, rescaled=rescaled)
 
 
 METHODS: dict[str, Method] = {
@@ -152,7 +155,7 @@ METHODS: dict[str, Method] = {
     "weight-aware": _of_zoo("k draws, half by strength, half by strength times outgoing weight", uses_match=True),
     "gaussian": _of_zoo("units times normal noise as loud as standard dropout's"),
     "fast": _of_zoo("standard dropout as a normal number for each sum over the units"),
-    "standout": _of_zoo("a unit is kept the more often the larger its pre-activation is"),
+    "standout": _of_zoo("a unit is kept the more often the larger its pre-activation is; rescaled", rescaled=True),
     "dropconnect": _of_zoo("weights are dropped instead of units, others for every example"),
     "batchwise": _of_zoo("standard dropout with the same mask for all examples of a batch"),
     "variational": _of_zoo("units times normal noise; its variance is learned, from the rate on"),

@@ -16,6 +16,7 @@ __all__ = ["convert_dropout", "convert_sync"]
 
 M = TypeVar("M", bound=nn.Module)
 Make = Callable[..., nn.Module]
+SIDES = ("before", "after")
 SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channels goes on to do so
     EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
@@ -35,14 +36,15 @@ def convert_dropout(
 ) -> M | nn.Module:
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
-    Rate and train/eval mode are kept, and a layer used in two places stays one layer. Layers with p = 0 are switched
-    off and stay as they are, since even k = d draws are noise. Dropout that is no such layer stays: other classes, and
-    what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model of sequences, say which
-    dimension holds the units: ``unit_dims=-1``.
+    Rate and train/eval mode are kept, and a layer used in two places stays one layer, unless its neighbours count.
+    Layers with p = 0 are switched off and stay as they are, since even k = d draws are noise. Dropout that is no such
+    layer stays: other classes, and what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model
+    of sequences, say which dimension holds the units: ``unit_dims=-1``.
 
-    A dropout that works with the weights of its neighbours finds them by the graph of the model: past activations,
-    pooling, flattening and normalisation. The new layers have the very parameters of the old ones, so an optimizer
-    keeps them; of parameters that are new, it has to be told. Hooks on a layer that is replaced are gone.
+    A dropout that works with its neighbours finds them by the graph of the model: past activations, pooling, flattening
+    and normalisation. Where it cannot do without them and they are not found, that is an error. The new layers have the
+    very parameters of the old ones, so an optimizer keeps them; of parameters that are new, it has to be told. Hooks on
+    a layer that is replaced are gone.
 
     Args:
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
@@ -63,7 +65,7 @@ def convert_dropout(
         for name, module in model.named_modules()
         if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module))
     }
-    if getattr(make, "needs", None):
+    if model not in chosen and (getattr(make, "needs", None) or getattr(make, "likes", None)):
         swaps = _fitted(model, make, chosen, options)
     else:
         made = {module: _made(name, module, make, options) for module, name in chosen.items()}
@@ -107,6 +109,8 @@ def _checked_target(to: str | Make, options: dict[str, Any]) -> Make:
 
 
 def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> nn.Module:
+    if getattr(make, "needs", None):
+        raise _unplaceable(name, module, make, "it is the whole model, which has no neighbours")
     make = CHANNELS.get(make, {}).get(type(module), make)
     try:
         if hasattr(make, "fit_in"):
@@ -124,17 +128,16 @@ def _fitted(
     """The new layers by their slots. One place after the other: the layer after one may stand before the next."""
     calls = find_surroundings(model) if chosen else {}
     swaps: dict[Slot, nn.Module] = {}
-    if model in chosen:
-        raise _unplaceable("", model, make, "it is the whole model, which has no neighbours")
     for slot, module in slots_of(model):
         if module not in chosen:
             continue
         found = _only_call(chosen[module], module, make, calls.get(slot, []))
+        found = found._replace(**{side: None for side in _shared(found, calls) if side not in make.needs})
         before, after = (
             None if at is None else swaps.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after)
         )
         try:
-            new = make.fit_in(Place(before, module, after, found.between), **options)
+            new = make.fit_in(Place(before, module, after, found.between, found.since), **options)
         except ValueError as error:
             raise ValueError(f"convert_dropout: layer {chosen[module]!r}, {module}: {error}") from error
         swaps[slot] = new.dropout
@@ -150,18 +153,25 @@ def _fitted(
 
 
 def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings]) -> Surroundings:
-    """The surroundings of a layer, if they are known and the same wherever it is used."""
+    """The surroundings of a layer: of each side what is known and the same wherever the layer is used."""
     needs = sorted(make.needs)
-    if not calls:
+    if needs and not calls:
         raise _unplaceable(name, module, make, "torch.fx cannot trace the code that calls it")
+    first = calls[0] if calls else Surroundings(None, None)
     for side in needs:
-        if getattr(calls[0], side) is None:
+        if getattr(first, side) is None:
             reason = f"no single layer with weights is known {side} it: another kind of layer or operation is there, "
             raise _unplaceable(name, module, make, reason + "or code that torch.fx cannot trace")
-    if any(getattr(call, side) != getattr(calls[0], side) for call in calls for side in needs):
+    unlike = {side for side in SIDES if any(getattr(call, side) != getattr(first, side) for call in calls)}
+    if unlike & make.needs:
         reason = f"it is used in {len(calls)} places with different neighbours; give each place a dropout of its own"
         raise _unplaceable(name, module, make, reason)
-    return calls[0]
+    return first._replace(**dict.fromkeys(unlike))
+
+
+def _shared(found: Surroundings, calls: dict[Slot, list[Surroundings]]) -> list[str]:
+    """The sides whose layer is used elsewhere too, where it would change as well."""
+    return [side for side in SIDES if len(calls.get(getattr(found, side), [])) > 1]
 
 
 def _unplaceable(name: str, module: nn.Module, make: Any, reason: str) -> ValueError:

@@ -41,7 +41,8 @@ class Surroundings(NamedTuple):
 
     before: Slot | None
     after: Slot | None
-    between: tuple[nn.Module, ...]  # what stands on the way to the one after it
+    between: tuple[nn.Module, ...] = ()  # what stands on the way to the one after it
+    since: tuple[nn.Module, ...] = ()  # and on the way from the one before it
 
 
 def find_surroundings(model: nn.Module) -> dict[Slot, list[Surroundings]]:
@@ -58,9 +59,9 @@ def find_surroundings(model: nn.Module) -> dict[Slot, list[Surroundings]]:
         origin = _Origin(model, prefix)
         for node in graph.nodes:
             if node.op == "call_module":
-                before, _ = _walk(node, origin, _previous)
+                before, since = _walk(node, origin, _previous)
                 after, between = _walk(node, origin, _next)
-                found[origin.slot(node)].append(Surroundings(before, after, tuple(between)))
+                found[origin.slot(node)].append(Surroundings(before, after, tuple(between), tuple(since)))
     return found
 
 

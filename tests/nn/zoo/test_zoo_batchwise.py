@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from evodrop.nn import convert_dropout
 from evodrop.nn.zoo import BatchwiseDropout, BatchwiseLinear, Place
 from evodrop.nn.zoo.batchwise import batchwise_dropout
 from evodrop.nn.zoo.submatrix import submatrix_linear
@@ -19,8 +20,8 @@ MANY = 10_000
 def between(p=0.5, function=nn.Sigmoid, bias=True):
     """Three linear layers with two batchwise dropouts between them; and what they do with whole matrices."""
     first, second, third = nn.Linear(6, 8, bias), nn.Linear(8, 7, bias), nn.Linear(7, 3, bias)
-    first, one, second, _ = BatchwiseDropout.fit_in(Place(first, nn.Dropout(p), second))
-    second, two, third, _ = BatchwiseDropout.fit_in(Place(second, nn.Dropout(p), third))
+    first, one, second, *_ = BatchwiseDropout.fit_in(Place(first, nn.Dropout(p), second))
+    second, two, third, *_ = BatchwiseDropout.fit_in(Place(second, nn.Dropout(p), third))
     return nn.Sequential(first, function(), one, second, function(), two, third).double()
 
 
@@ -96,7 +97,7 @@ def test_mean_of_a_linear_network():
 
 
 def test_a_function_may_be_infinite_where_nothing_was_computed():
-    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     before.weight.data.abs_()
     before.bias.data.abs_()
     y = after(dropout(before(torch.rand(5, 6)).log()))
@@ -108,7 +109,7 @@ def test_a_function_may_be_infinite_where_nothing_was_computed():
 
 def test_what_stands_after_the_dropout_is_free():
     """What it makes of zeros is read."""
-    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     x = torch.rand(5, 6)
     dropped = dropout(before(x))
     torch.testing.assert_close(after(dropped.cos()), functional.linear(dropped.cos(), after.weight, after.bias))
@@ -116,11 +117,81 @@ def test_what_stands_after_the_dropout_is_free():
 
 def test_other_layers_stay_and_pictures_are_read_by_units():
     conv, plain = nn.Conv2d(3, 4, 3), nn.Linear(4 * 6 * 6, 5)
-    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(conv, nn.Dropout(0.5), plain))
+    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(conv, nn.Dropout(0.5), plain))
     assert before is conv
     hidden = dropout(conv(torch.rand(2, 3, 8, 8))).flatten(1)
     assert ((hidden[0] == 0) == (hidden[1] == 0)).all()
     torch.testing.assert_close(after(hidden), functional.linear(hidden, plain.weight, plain.bias))
+
+
+def links_of(model):
+    """The linear layers of a converted model, by what they feed and read: the names of dropouts."""
+    names = {module: name for name, module in model.named_modules()}
+    linears = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    return [{side: names[one] for side, one in getattr(layer, "links", {}).items()} for layer in linears]
+
+
+def test_converting_connects_the_neighbours():
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 8), nn.Tanh(), nn.Dropout())
+    model.append(nn.Linear(8, 3))
+    convert_dropout(model, "batchwise")
+    assert links_of(model) == [{"feeds": "2"}, {"reads": "2", "feeds": "5"}, {"reads": "5"}]
+    x = torch.randn(64, 6)
+    hidden = model[0](x)
+    assert 0 < int((hidden == 0).all(0).sum()) < 8
+    assert torch.equal(model[1:3](hidden) == 0, (hidden <= 0))
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ([nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout()], [{}, {"reads": "3"}]),
+        ([nn.Dropout(), nn.BatchNorm1d(8)], [{"feeds": "1"}, {"reads": "1"}]),
+        ([nn.Softmax(-1), nn.Dropout()], [{}, {"reads": "2"}]),
+        ([nn.Unflatten(1, (2, 4)), nn.Flatten(), nn.Dropout()], [{}, {"reads": "3"}]),
+    ],
+)
+def test_only_functions_of_single_units_may_stand_before_it(inside, expected):
+    model = convert_dropout(nn.Sequential(nn.Linear(6, 8), *inside, nn.Linear(8, 3)), "batchwise")
+    assert links_of(model) == expected
+    model(torch.randn(5, 6)).sum().backward()
+
+
+class Branching(nn.Module):
+    """Code that cannot be traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.dropout, self.second = nn.Linear(6, 8), nn.Dropout(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(self.dropout(self.first(x))) if x.sum() < 0 else self.second(self.first(x))
+
+
+class Recurrent(nn.Module):
+    """A neighbour that is used twice, by a dropout that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.step, self.dropout, self.last = nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.dropout(self.step(x))
+        return self.last(self.dropout(self.step(x)))
+
+
+@pytest.mark.parametrize("make", [Branching, Recurrent])
+def test_neighbours_that_are_not_known_for_sure_stay_plain(make):
+    model = convert_dropout(make(), "batchwise")
+    assert isinstance(model.dropout, BatchwiseDropout)
+    assert links_of(model) == [{}, {}]
+    model(-torch.rand(5, 6)).sum().backward()
+
+
+def test_a_dropout_alone_can_be_converted():
+    converted = convert_dropout(nn.Dropout(0.2).eval(), "batchwise")
+    assert isinstance(converted, BatchwiseDropout)
+    assert (converted.p, converted.training) == (0.2, False)
 
 
 def test_the_very_parameters_are_taken_over():

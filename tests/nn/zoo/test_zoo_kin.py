@@ -28,7 +28,7 @@ from evodrop.nn.zoo import (
 
 def batchwise_between(p):
     """Both linear layers skip what is dropped, and the function between them does not map 0 to 0."""
-    before, dropout, after, _ = BatchwiseDropout.fit_in(Place(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
     return nn.Sequential(before, nn.Sigmoid(), dropout, after)
 
 

@@ -1,6 +1,7 @@
 """What a dropout layer sees of a batch in training. The layer, its noise and its gradient know nothing of it.
 
 Where the noise has moved into the weights of a neighbour, an ``nn.Identity`` marks the place, and is watched as well.
+Units that batchwise dropout spares the layer before it are zero on the whole batch, and count as dead.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
+from evodrop.nn.kinds import ELEMENTWISE
 from evodrop.nn.layers import as_autocast
 from evodrop.nn.zoo.adopt import linear_like
 from evodrop.nn.zoo.moments import check_features
@@ -50,15 +51,16 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> T
 class BatchwiseDropout(ZooDropout):
     """:func:`batchwise_dropout` as a layer, in the place of ``nn.Dropout``.
 
-    By itself it multiplies by the mask. Between linear layers, where :meth:`fit_in` connects it, the
-    :class:`BatchwiseLinear` before it draws the mask and computes only the outputs that are kept, and the one after it
-    reads only those. At p = 0.5 that halves the work of both, and a layer between two such dropouts does a quarter.
+    By itself it multiplies by the mask. Between linear layers, where ``convert_dropout`` and :meth:`fit_in` connect it,
+    the :class:`BatchwiseLinear` before it draws the mask and computes only the outputs that are kept, and the one after
+    it reads only those. At p = 0.5 that halves the work of both, and a layer between two such dropouts does a quarter.
 
-    Between the layer before and this one only functions of single units may stand, such as ReLU or sigmoid: they see 0
-    in the place of what was not computed, and what they make of it is dropped here. Batch normalisation would count
-    those zeros in its statistics. What stands after it is free: the layer after skips an input only if it is 0 in the
-    whole batch. Under activation checkpointing keep the three layers in one segment. Under ``torch.compile`` the noise
-    is the same, but whole matrices are multiplied: a size that changes with every batch would be compiled anew.
+    The layer before is connected only if nothing but functions of single units, such as ReLU or sigmoid, stands between
+    it and this one: they see 0 in the place of what was not computed, and what they make of it is dropped here. Batch
+    normalisation would count those zeros in its statistics. What stands after it is free: the layer after skips an
+    input only if it is 0 in the whole batch. Under activation checkpointing keep the three layers in one segment. Under
+    ``torch.compile`` the noise is the same, but whole matrices are multiplied: a size that changes with every batch
+    would be compiled anew.
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
@@ -68,10 +70,9 @@ class BatchwiseDropout(ZooDropout):
         dimension, else every dimension but the first.
 
     Examples:
-        >>> place = Place(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10))
-        >>> before, dropout, after, _ = BatchwiseDropout.fit_in(place)
-        >>> model = nn.Sequential(before, nn.Sigmoid(), dropout, after)
-        >>> model(torch.randn(128, 64)).shape
+        >>> from evodrop.nn import convert_dropout
+        >>> model = nn.Sequential(nn.Linear(64, 150), nn.Sigmoid(), nn.Dropout(0.5), nn.Linear(150, 10))
+        >>> convert_dropout(model, "batchwise")(torch.randn(128, 64)).shape
         torch.Size([128, 10])
     """
 
@@ -85,6 +86,7 @@ class BatchwiseDropout(ZooDropout):
         regularizer="that of standard dropout in expectation, with a noisier gradient",
         use="between wide linear layers, for speed; not after batch normalisation",
     )
+    likes: ClassVar[frozenset[str]] = frozenset({"before", "after"})
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
@@ -93,16 +95,19 @@ class BatchwiseDropout(ZooDropout):
 
     @classmethod
     def fit_in(cls, place: Place, **options: Any) -> Place:
-        """The place with this dropout, and with the linear layers at its sides, if there are any, connected to it."""
+        """The place with this dropout, and with the linear layers at its sides, where there are any, connected to it.
+
+        The layer before is left alone if normalisation, pooling or a change of shape stands between: see the class.
+        """
         dropout = cls(float(place.dropout.p), **options)  # type: ignore[arg-type]
         before, after = place.before, place.after
-        if isinstance(before, nn.Linear):
+        if isinstance(before, nn.Linear) and all(isinstance(layer, ELEMENTWISE) for layer in place.since):
             before = BatchwiseLinear.from_linear(before)
             before.links["feeds"], dropout.fed = dropout, True
         if isinstance(after, nn.Linear):
             after = BatchwiseLinear.from_linear(after)
             after.links["reads"], dropout.read = dropout, True
-        return Place(before, dropout, after)
+        return place._replace(before=before, dropout=dropout, after=after)
 
     @property
     def active(self) -> bool:

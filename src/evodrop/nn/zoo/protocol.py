@@ -39,12 +39,19 @@ class About:
 
 
 class Place(NamedTuple):
-    """A dropout layer of a model with its neighbours: the weighted layers before and after it, where there are any."""
+    """A dropout layer of a model with its neighbours: the weighted layers before and after it, where there are any.
+
+    Attributes:
+        before, dropout, after: the three layers.
+        between: what stands between the dropout and the layer after it: activations, pooling.
+        since: what stands between the layer before and the dropout.
+    """
 
     before: nn.Module | None
     dropout: nn.Module
     after: nn.Module | None
-    between: tuple[nn.Module, ...] = ()  # what stands between the dropout and the layer after it: activations, pooling
+    between: tuple[nn.Module, ...] = ()
+    since: tuple[nn.Module, ...] = ()
 
 
 @runtime_checkable
@@ -61,10 +68,12 @@ class ZooDropout(_DropoutNd):
     Attributes:
         about: the row of the table.
         needs: which neighbours :meth:`fit_in` must be given, of ``"before"`` and ``"after"``.
+        likes: which neighbours it makes use of, if they are known.
     """
 
     about: ClassVar[About]
     needs: ClassVar[frozenset[str]] = frozenset()
+    likes: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(checked_rate(p))
