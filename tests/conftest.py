@@ -11,9 +11,12 @@ sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of
 from process_groups import Ranks  # noqa: E402
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client():
-    """A client of two worker processes, which the tests share; a worker that a test has killed comes back."""
+    """A client of two worker processes for the tests of a file; a worker that a test has killed comes back.
+
+    It ends with the file: its threads would disturb tests that measure time and memory.
+    """
     distributed = pytest.importorskip("distributed")
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
