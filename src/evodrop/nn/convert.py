@@ -111,7 +111,7 @@ def _fitted(
         if module not in chosen:
             continue
         found = _only_call(chosen[module], module, make, calls.get(slot, []))
-        found = found._replace(**{side: None for side in _shared(found, calls) if side not in make.needs})
+        found = found.without(side for side in _shared(found, calls) if side not in make.needs)
         before, after = (
             None if at is None else swaps.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after)
         )
@@ -145,7 +145,7 @@ def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings
     if unlike & make.needs:
         reason = f"it is used in {len(calls)} places with different neighbours; give each place a dropout of its own"
         raise _unplaceable(name, module, make, reason)
-    return first._replace(**dict.fromkeys(unlike))
+    return first.without(unlike)
 
 
 def _shared(found: Surroundings, calls: dict[Slot, list[Surroundings]]) -> list[str]:

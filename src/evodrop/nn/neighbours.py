@@ -7,7 +7,7 @@ cannot be traced, since it branches on values, say, is a wall: what stands on it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -43,6 +43,13 @@ class Surroundings(NamedTuple):
     after: Slot | None
     between: tuple[nn.Module, ...] = ()  # what stands on the way to the one after it
     since: tuple[nn.Module, ...] = ()  # and on the way from the one before it
+
+    def without(self, sides: Iterable[str]) -> Surroundings:
+        """The same with these sides, ``"before"`` or ``"after"``, unknown."""
+        left_out = set(sides)
+        return self._replace(
+            before=None if "before" in left_out else self.before, after=None if "after" in left_out else self.after
+        )
 
 
 def find_surroundings(model: nn.Module) -> dict[Slot, list[Surroundings]]:
