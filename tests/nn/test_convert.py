@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from evodrop.nn import (
     BernoulliDropout,
@@ -307,6 +308,39 @@ def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
     block = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
     refused(nn.Sequential(block, block), NoisyLinear, r"layer '0.0', .*'1' is used in 2 places")
     assert type(convert_dropout(Loop(), "weight-aware").drop) is WeightAwareDropout  # which leaves its neighbour alone
+
+
+class Doubled(nn.Linear):
+    """A layer of somebody's own."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+PECULIAR = {
+    "of another class": lambda: Doubled(6, 5),
+    "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)),
+    "pruned": lambda: prune.l1_unstructured(nn.Linear(6, 5), "weight", 0.5),
+    "lazy": lambda: nn.LazyLinear(5),
+}
+
+
+@pytest.mark.parametrize("make", PECULIAR.values(), ids=PECULIAR)
+def test_a_neighbour_that_is_more_than_its_weights_is_not_replaced(make):
+    for to in ("fast", "variational-weights", "dropconnect"):
+        model = perceptron()
+        model[3][0] = make()
+        refused(model, to, r"layer '\d', Dropout.*\): a \w*(Linear|Doubled) cannot be replaced by a layer")
+    model = perceptron()
+    kept = model[3][0] = make()
+    assert convert_dropout(model, "batchwise")[3][0] is kept
+    model(torch.randn(8, 4)).sum().backward()
+
+
+@pytest.mark.parametrize("to", ["fast", "variational-weights", "dropconnect"])
+def test_dropouts_in_a_row_do_not_replace_each_other(to):
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.2), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 2))
+    refused(model, to, r"layer '3', .*has noise already")
 
 
 def test_what_cannot_be_traced_is_a_wall_and_no_more():
