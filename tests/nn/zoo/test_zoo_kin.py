@@ -149,6 +149,17 @@ def test_compiled_is_eager(make):
         torch.testing.assert_close(one, other)
 
 
+@each
+def test_vmap_draws_for_each_or_for_all_as_it_is_asked(make):
+    layer, x = make(0.5), torch.full((8, 2, 3, 4, 4), 0.7)
+    different, same = (torch.vmap(layer, randomness=randomness)(x) for randomness in ("different", "same"))
+    assert different.shape == (8, *layer(x[0]).shape)
+    assert (different != different[0]).any()
+    assert (same == same[0]).all()
+    with pytest.raises(RuntimeError, match="randomness"):
+        torch.vmap(layer)(x)
+
+
 @pytest.mark.parametrize("name", LEARNED)
 def test_the_loss_and_the_penalty_reach_what_is_learned(name):
     layer = KIN[name](0.3)
