@@ -15,7 +15,7 @@ from evodrop.nn import (
     MultinomialDropout,
     convert_dropout,
 )
-from evodrop.nn.zoo import ZOO, WeightAwareDropout, ZooDropout, penalties
+from evodrop.nn.zoo import ZOO, Standout, WeightAwareDropout, ZooDropout, penalties
 
 
 def nested():
@@ -196,6 +196,24 @@ def test_unknown_names_and_missing_data_are_named():
     assert (type(layer), layer.p) == (DataDependentDropout, 0.3)
 
 
+def test_arguments_of_the_wrong_kind_are_named():
+    for model in (None, [nn.Dropout()], nn.Dropout):
+        with pytest.raises(TypeError, match=r"model is .*, but it takes an nn.Module"):
+            convert_dropout(model, "gaussian")
+    for to in (None, 3, Standout(0.5, alpha=3.0)):  # its alpha would be lost
+        with pytest.raises(TypeError, match=r"to is .*, but it takes a name of the zoo, a class, or a function"):
+            convert_dropout(nested(), to)
+
+
+def test_an_alpha_for_each_unit_takes_their_number_from_the_neighbours():
+    model = convert_dropout(perceptron(), "variational", per="unit")
+    assert [model[2].units, model[4].units] == [6, 5]
+    pictures = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.2), nn.Flatten(), nn.Linear(16, 2))
+    assert convert_dropout(pictures, "variational", per="unit")(torch.randn(3, 1, 4, 4)).shape == (3, 2)
+    with pytest.raises(ValueError, match=r"layer '0', .*units is None, but VariationalDropout\(per='unit'\)"):
+        convert_dropout(nn.Sequential(nn.Dropout(0.2), nn.Tanh()), "variational", per="unit")
+
+
 def test_neighbours_are_found_by_position():
     model = convert_dropout(perceptron(), "weight-aware")
     assert model[2]._path == (model[3][0],)
@@ -349,6 +367,22 @@ def test_what_cannot_be_traced_is_a_wall_and_no_more():
     assert model[2]._path[-1] is model[4]
     inside = nn.ModuleDict({"a": perceptron(), "b": nn.Linear(2, 2)})
     assert convert_dropout(inside, "weight-aware")["a"][4]._path[-1] is inside["a"][5]
+
+
+def test_looking_for_neighbours_leaves_the_state_of_a_model_alone():
+    class Counting(Twice):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen.append(x)
+            return self.fc1(self.drop(x))
+
+    model = convert_dropout(Counting(), "weight-aware")
+    assert (model.calls, model.seen) == (0, [])
 
 
 def test_looking_for_neighbours_draws_no_random_number():

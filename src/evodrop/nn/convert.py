@@ -59,7 +59,7 @@ def convert_dropout(
         >>> convert_dropout(model, "weight-aware", weight_share=1.0)[1]
         WeightAwareDropout(p=0.2, scheme='multinomial', weight_share=1, after=Linear)
     """
-    make = _checked_target(to, options)
+    make = _checked_target(model, to, options)
     chosen = {
         module: name
         for name, module in model.named_modules()
@@ -78,7 +78,14 @@ def convert_dropout(
     return model
 
 
-def _checked_target(to: str | Make, options: dict[str, Any]) -> Make:
+def _checked_target(model: nn.Module, to: str | Make, options: dict[str, Any]) -> Make:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"convert_dropout: model is {model!r:.200}, but it takes an nn.Module")
+    if isinstance(to, nn.Module) or not (isinstance(to, str) or callable(to)):
+        raise TypeError(
+            f"convert_dropout: to is {to!r:.200}, but it takes a name of the zoo, a class, or a function from a rate to "
+            "a module, since every place gets a layer of its own; options go after it, as in to='standout', alpha=2.0"
+        )
     if to == "data-dependent" and options.get("probs") is None:
         raise ValueError(
             "convert_dropout: 'data-dependent' follows the second moments of data, and a model has none; put "

@@ -60,6 +60,7 @@ class VariationalDropout(ZooDropout):
         regularizer="the KL divergence of the noise from a log-uniform prior, one term per unit",
         use="where the rate should be learned instead of tuned",
     )
+    likes: ClassVar[frozenset[str]] = frozenset({"before", "after"})
 
     def __init__(
         self,
