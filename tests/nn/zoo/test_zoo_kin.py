@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn.zoo import (
+    AdaptiveRateDropout,
     BatchwiseDropout,
     DropConnectConv2d,
     DropConnectLinear,
@@ -181,3 +182,10 @@ def test_a_line_about_itself(name):
     about = type(KIN[name](0.3)).about
     assert all(str(value) for value in vars(about).values())
     assert about.name in NAMES
+
+
+def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name():
+    model = nn.Sequential(AdaptiveRateDropout(0.0), VariationalLinear(3, 2), nn.Identity())
+    model[2].penalty = 0.1  # somebody's own coefficient
+    torch.testing.assert_close(penalties(model), model[1].penalty())
+    assert penalties(model.to("meta")).is_meta  # a layer without parameters is on no device
