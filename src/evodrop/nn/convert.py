@@ -83,8 +83,8 @@ def _checked_target(model: nn.Module, to: str | Make, options: dict[str, Any]) -
         raise TypeError(f"convert_dropout: model is {model!r:.200}, but it takes an nn.Module")
     if isinstance(to, nn.Module) or not (isinstance(to, str) or callable(to)):
         raise TypeError(
-            f"convert_dropout: to is {to!r:.200}, but it takes a name of the zoo, a class, or a function from a rate to "
-            "a module, since every place gets a layer of its own; options go after it, as in to='standout', alpha=2.0"
+            f"convert_dropout: to is {to!r:.200}, but it takes a name of the zoo, a class, or a function from a rate "
+            "to a module: every place gets a layer of its own. Options go after it, as in to='standout', alpha=2.0"
         )
     if to == "data-dependent" and options.get("probs") is None:
         raise ValueError(
