@@ -7,9 +7,7 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from evodrop.nn.zoo.protocol import Place
-
-__all__ = ["conv2d_like", "is_plain", "linear_like", "replace_after"]
+__all__ = ["conv2d_like", "is_plain", "linear_like", "noisy_like"]
 
 L = TypeVar("L", bound=nn.Linear)
 C = TypeVar("C", bound=nn.Conv2d)
@@ -50,6 +48,17 @@ def conv2d_like(make: type[C], plain: nn.Conv2d, **options: Any) -> C:
     return layer
 
 
+def noisy_like(plain: nn.Module | None, linear: Any, conv2d: Any, p: float, **options: Any) -> nn.Module | None:
+    """A layer of one of the two classes with the parameters of ``plain``, or None if it is neither of the kinds."""
+    if isinstance(plain, nn.Linear):
+        made: nn.Module = linear.from_linear(plain, p, **options)
+    elif isinstance(plain, nn.Conv2d):
+        made = conv2d.from_conv2d(plain, p, **options)
+    else:
+        return None
+    return made
+
+
 def _check_plain(layer: nn.Module, kind: type[nn.Linear] | type[nn.Conv2d]) -> None:
     if not is_plain(layer, kind):
         raise ValueError(
@@ -62,8 +71,3 @@ def _check_plain(layer: nn.Module, kind: type[nn.Linear] | type[nn.Conv2d]) -> N
 def _take_parameters(layer: nn.Linear | nn.Conv2d, plain: nn.Linear | nn.Conv2d) -> None:
     layer.weight, layer.bias = plain.weight, plain.bias
     layer.train(plain.training)
-
-
-def replace_after(place: Place, layer: nn.Module) -> Place:
-    """The place with ``layer`` after it; the noise has moved there, so nothing is left of the dropout."""
-    return place._replace(dropout=nn.Identity(), after=layer)
