@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.layout import checked_dims, count_units
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
+from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, clipped, initial_log_alpha
 from evodrop.nn.zoo.gaussian import times_gaussian
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 
 __all__ = ["VariationalDropout"]
 
 
-class VariationalDropout(ZooDropout):
+class VariationalDropout(LearnedAlpha, ZooDropout):
     r"""Multiply every unit by normal noise whose variance alpha is learned, in the place of ``nn.Dropout``.
 
     Noise on a unit is noise on all its outgoing weights at once. Read as a posterior of the weights, with a log-uniform
@@ -86,18 +86,10 @@ class VariationalDropout(ZooDropout):
             options = {**_units_between(place), **options}
         return super().fit_in(place, **options)
 
-    @property
-    def alpha(self) -> Tensor:
-        """The variance of the noise, in (0, 1]."""
-        return clipped(self.log_alpha).exp()
-
-    def penalty(self) -> Tensor:
-        """The KL divergence, summed over the units."""
-        if self.p == 0:
-            return self.log_alpha.new_zeros(())
+    def _terms(self) -> int:
         if self.units is None:
             raise RuntimeError("the penalty needs the number of units: give units, or train on a batch first")
-        return total_divergence(self.log_alpha, self.units)
+        return self.units
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
+from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, initial_log_alpha
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, squared
 from evodrop.nn.zoo.protocol import About, Place
@@ -19,7 +19,7 @@ from evodrop.nn.zoo.protocol import About, Place
 __all__ = ["VariationalConv2d", "VariationalLinear"]
 
 
-class _VariationalWeights(nn.Module):
+class _VariationalWeights(LearnedAlpha):
     """What the linear and the convolutional layer share: all but the product of input and weights."""
 
     about: ClassVar[About] = About(
@@ -60,16 +60,8 @@ class _VariationalWeights(nn.Module):
             )
         return place._replace(dropout=nn.Identity(), after=layer)
 
-    @property
-    def alpha(self) -> Tensor:
-        """The variance of the noise relative to the squared weight, in (0, 1]: (), (units, 1...) or as the weight."""
-        return clipped(self.log_alpha).exp()
-
-    def penalty(self) -> Tensor:
-        """The KL divergence, summed over the weights."""
-        if self.p == 0:
-            return self.log_alpha.new_zeros(())
-        return total_divergence(self.log_alpha, self.weight.numel())
+    def _terms(self) -> int:
+        return self.weight.numel()
 
     def forward(self, input: Tensor) -> Tensor:
         check_tensor(input)
