@@ -208,8 +208,10 @@ def test_arguments_of_the_wrong_kind_are_named():
 def test_an_alpha_for_each_unit_takes_their_number_from_the_neighbours():
     model = convert_dropout(perceptron(), "variational", per="unit")
     assert [model[2].units, model[4].units] == [6, 5]
-    pictures = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.2), nn.Flatten(), nn.Linear(16, 2))
-    assert convert_dropout(pictures, "variational", per="unit")(torch.randn(3, 1, 4, 4)).shape == (3, 2)
+    assert model(torch.randn(2, 7, 4)).shape == (2, 7, 2)  # of a sequence too
+    for inside, features in (([nn.Flatten()], 64), ([nn.MaxPool2d(2), nn.Flatten()], 16)):
+        pictures = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.2), *inside, nn.Linear(features, 2))
+        assert convert_dropout(pictures, "variational", per="unit")(torch.randn(3, 1, 6, 6)).shape == (3, 2)
     with pytest.raises(ValueError, match=r"layer '0', .*units is None, but VariationalDropout\(per='unit'\)"):
         convert_dropout(nn.Sequential(nn.Dropout(0.2), nn.Tanh()), "variational", per="unit")
 

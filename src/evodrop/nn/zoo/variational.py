@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from evodrop.nn.functional import check_tensor
+from evodrop.nn.kinds import POOLING
 from evodrop.nn.layout import checked_dims, count_units
 from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, clipped, initial_log_alpha
 from evodrop.nn.zoo.gaussian import times_gaussian
@@ -125,13 +126,17 @@ def _checked_units(units: int | None, per: str) -> int | None:
 
 
 def _units_between(place: Place) -> dict[str, int]:
-    """The options that tell the units of a dropout: the inputs of the layer after it, or the outputs of that before."""
-    for layer, linear, channels in (
-        (place.after, "in_features", "in_channels"),
-        (place.before, "out_features", "out_channels"),
-    ):
-        if isinstance(layer, nn.Linear):
-            return {"units": getattr(layer, linear)}
-        if isinstance(layer, nn.Conv2d):
-            return {"units": getattr(layer, channels), "unit_dims": 1}
+    """The options that tell the units of a dropout: the inputs of the layer after it, or the outputs of that before.
+
+    Behind pooling and flattening a linear layer has other inputs than the dropout; channels are the same on any way.
+    """
+    flattened, pooled = (any(isinstance(one, kinds) for one in place.between) for kinds in (nn.Flatten, POOLING))
+    if isinstance(place.after, nn.Linear) and not pooled:
+        return {"units": place.after.in_features} | ({} if flattened else {"unit_dims": -1})
+    if isinstance(place.after, nn.Conv2d):
+        return {"units": place.after.in_channels, "unit_dims": 1}
+    if isinstance(place.before, nn.Linear):
+        return {"units": place.before.out_features, "unit_dims": -1}
+    if isinstance(place.before, nn.Conv2d):
+        return {"units": place.before.out_channels, "unit_dims": 1}
     return {}
