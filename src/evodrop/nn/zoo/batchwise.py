@@ -140,7 +140,8 @@ class BatchwiseDropout(ZooDropout):
         if self._mask is None:
             raise RuntimeError(
                 f"{self} has no mask: the linear layer before it, which draws it, has not run since the last pass; if "
-                "this is activation checkpointing, put both layers and the one after them into the same segment"
+                "this is activation checkpointing, put both layers and the one after them into the same segment; if "
+                "several threads use the model, give each a copy"
             )
         if input.shape[-1:] != self._mask.shape:
             raise ValueError(
