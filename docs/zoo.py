@@ -57,7 +57,7 @@ def needs(name: str) -> str:
     if sides := sorted(getattr(ZOO[name], "needs", ())):
         return f"the layer with weights {' and '.join(sides)} it"
     sides = sorted(getattr(ZOO[name], "likes", ()), reverse=True)
-    return f"nothing; better with the linear layers {' and '.join(sides)} it" if sides else "nothing"
+    return f"nothing; makes use of the layers {' and '.join(sides)} it" if sides else "nothing"
 
 
 def source(name: str) -> str:

@@ -174,7 +174,7 @@ def test_too_few_iterations_warn():
         ({"concentration": 0.5}, "'concentration' parameter"),
         ({"groups": "each"}, "'groups' parameter"),
         ({"groups": [0, 1]}, r"groups has shape \(2,\) and int64, but it takes one integer from 0 to 7"),
-        ({"groups": [-1] * 8}, "groups has shape"),
+        ({"groups": [-1] * 8}, r"int64 from -1 to -1, but it takes one integer from 0 to 7"),
         ({"groups": [0.5] * 8}, "groups has shape"),
     ],
 )

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 from evodrop.nn import (
     BernoulliDropout,
@@ -14,7 +15,7 @@ from evodrop.nn import (
     MultinomialDropout,
     convert_dropout,
 )
-from evodrop.nn.zoo import ZOO, WeightAwareDropout, ZooDropout, penalties
+from evodrop.nn.zoo import ZOO, Standout, WeightAwareDropout, ZooDropout, penalties
 
 
 def nested():
@@ -195,6 +196,26 @@ def test_unknown_names_and_missing_data_are_named():
     assert (type(layer), layer.p) == (DataDependentDropout, 0.3)
 
 
+def test_arguments_of_the_wrong_kind_are_named():
+    for model in (None, [nn.Dropout()], nn.Dropout):
+        with pytest.raises(TypeError, match=r"model is .*, but it takes an nn.Module"):
+            convert_dropout(model, "gaussian")
+    for to in (None, 3, Standout(0.5, alpha=3.0)):  # its alpha would be lost
+        with pytest.raises(TypeError, match=r"to is .*, but it takes a name of the zoo, a class, or a function"):
+            convert_dropout(nested(), to)
+
+
+def test_an_alpha_for_each_unit_takes_their_number_from_the_neighbours():
+    model = convert_dropout(perceptron(), "variational", per="unit")
+    assert [model[2].units, model[4].units] == [6, 5]
+    assert model(torch.randn(2, 7, 4)).shape == (2, 7, 2)  # of a sequence too
+    for inside, features in (([nn.Flatten()], 64), ([nn.MaxPool2d(2), nn.Flatten()], 16)):
+        pictures = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.2), *inside, nn.Linear(features, 2))
+        assert convert_dropout(pictures, "variational", per="unit")(torch.randn(3, 1, 6, 6)).shape == (3, 2)
+    with pytest.raises(ValueError, match=r"layer '0', .*units is None, but VariationalDropout\(per='unit'\)"):
+        convert_dropout(nn.Sequential(nn.Dropout(0.2), nn.Tanh()), "variational", per="unit")
+
+
 def test_neighbours_are_found_by_position():
     model = convert_dropout(perceptron(), "weight-aware")
     assert model[2]._path == (model[3][0],)
@@ -309,12 +330,61 @@ def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
     assert type(convert_dropout(Loop(), "weight-aware").drop) is WeightAwareDropout  # which leaves its neighbour alone
 
 
+class Doubled(nn.Linear):
+    """A layer of somebody's own."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+PECULIAR = {
+    "of another class": lambda: Doubled(6, 5),
+    "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)),
+    "pruned": lambda: prune.l1_unstructured(nn.Linear(6, 5), "weight", 0.5),
+    "lazy": lambda: nn.LazyLinear(5),
+}
+
+
+@pytest.mark.parametrize("make", PECULIAR.values(), ids=PECULIAR)
+def test_a_neighbour_that_is_more_than_its_weights_is_not_replaced(make):
+    for to in ("fast", "variational-weights", "dropconnect"):
+        model = perceptron()
+        model[3][0] = make()
+        refused(model, to, r"layer '\d', Dropout.*\): a \w*(Linear|Doubled) cannot be replaced by a layer")
+    model = perceptron()
+    kept = model[3][0] = make()
+    assert convert_dropout(model, "batchwise")[3][0] is kept
+    model(torch.randn(8, 4)).sum().backward()
+
+
+@pytest.mark.parametrize("to", ["fast", "variational-weights", "dropconnect"])
+def test_dropouts_in_a_row_do_not_replace_each_other(to):
+    model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.2), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 2))
+    refused(model, to, r"layer '3', .*has noise already")
+
+
 def test_what_cannot_be_traced_is_a_wall_and_no_more():
     model = nn.Sequential(nn.Linear(2, 2), Branch(), nn.Dropout(0.25), nn.ReLU(), nn.Linear(2, 2))
     convert_dropout(model, "weight-aware", only=lambda _, layer: layer.p == 0.25)
     assert model[2]._path[-1] is model[4]
     inside = nn.ModuleDict({"a": perceptron(), "b": nn.Linear(2, 2)})
     assert convert_dropout(inside, "weight-aware")["a"][4]._path[-1] is inside["a"][5]
+
+
+def test_looking_for_neighbours_leaves_the_state_of_a_model_alone():
+    class Counting(Twice):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen.append(x)
+            return self.fc1(self.drop(x))
+
+    model = convert_dropout(Counting(), "weight-aware")
+    assert (model.calls, model.seen) == (0, [])
 
 
 def test_looking_for_neighbours_draws_no_random_number():

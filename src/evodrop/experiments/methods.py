@@ -76,7 +76,9 @@ def build_with(
         from evodrop.nn import convert_dropout
 
         options: dict[str, Any] = {"match": match} if found.uses_match else {}
-        convert_dropout(network, to=method, **options, **({"rescale": True} if found.rescaled else {}))
+        if found.rescaled:
+            options["rescale"] = True
+        convert_dropout(network, to=method, **options)
     return network
 
 

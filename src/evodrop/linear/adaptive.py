@@ -161,8 +161,9 @@ def checked_groups(groups: Any, d: int) -> Groups:
     given = np.asarray(groups)
     whole = given.shape == (d,) and np.issubdtype(given.dtype, np.integer)
     if not whole or given.min() < 0 or given.max() >= d:
+        found = f" from {given.min()} to {given.max()}" if whole else ""
         raise ValueError(
-            f"groups has shape {given.shape} and {given.dtype}, but it takes one integer from 0 to {d - 1} for each of "
-            f"the {d} features: the number of its group; None gives each a rate of its own, 'all' gives one to all"
+            f"groups has shape {given.shape} and {given.dtype}{found}, but it takes one integer from 0 to {d - 1} for "
+            f"each of the {d} features: the number of its group; None gives each its own rate, 'all' gives one to all"
         )
     return given.astype(np.intp)

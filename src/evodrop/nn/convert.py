@@ -59,7 +59,7 @@ def convert_dropout(
         >>> convert_dropout(model, "weight-aware", weight_share=1.0)[1]
         WeightAwareDropout(p=0.2, scheme='multinomial', weight_share=1, after=Linear)
     """
-    make = _checked_target(to, options)
+    make = _checked_target(model, to, options)
     chosen = {
         module: name
         for name, module in model.named_modules()
@@ -99,7 +99,14 @@ def convert_sync(model: M, process_group: Any = None) -> M:
     return model
 
 
-def _checked_target(to: str | Make, options: dict[str, Any]) -> Make:
+def _checked_target(model: nn.Module, to: str | Make, options: dict[str, Any]) -> Make:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"convert_dropout: model is {model!r:.200}, but it takes an nn.Module")
+    if isinstance(to, nn.Module) or not (isinstance(to, str) or callable(to)):
+        raise TypeError(
+            f"convert_dropout: to is {to!r:.200}, but it takes a name of the zoo, a class, or a function from a rate "
+            "to a module: every place gets a layer of its own. Options go after it, as in to='standout', alpha=2.0"
+        )
     if to == "data-dependent" and options.get("probs") is None:
         raise ValueError(
             "convert_dropout: 'data-dependent' follows the second moments of data, and a model has none; put "
@@ -132,7 +139,7 @@ def _fitted(
         if module not in chosen:
             continue
         found = _only_call(chosen[module], module, make, calls.get(slot, []))
-        found = found._replace(**{side: None for side in _shared(found, calls) if side not in make.needs})
+        found = found.without(side for side in _shared(found, calls) if side not in make.needs)
         before, after = (
             None if at is None else swaps.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after)
         )
@@ -166,7 +173,7 @@ def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings
     if unlike & make.needs:
         reason = f"it is used in {len(calls)} places with different neighbours; give each place a dropout of its own"
         raise _unplaceable(name, module, make, reason)
-    return first._replace(**dict.fromkeys(unlike))
+    return first.without(unlike)
 
 
 def _shared(found: Surroundings, calls: dict[Slot, list[Surroundings]]) -> list[str]:

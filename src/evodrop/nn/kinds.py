@@ -8,7 +8,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop.nn.layers import LocallyConnected2d
 
-__all__ = ["ELEMENTWISE", "PASSED", "WEIGHTED"]
+__all__ = ["ELEMENTWISE", "PASSED", "POOLING", "WEIGHTED"]
 
 WEIGHTED = (nn.Linear, conv._ConvNd, LocallyConnected2d)
 MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}  # activations that are no maps

@@ -7,7 +7,8 @@ cannot be traced, since it branches on values, say, is a wall: what stands on it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from copy import copy
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -43,6 +44,13 @@ class Surroundings(NamedTuple):
     after: Slot | None
     between: tuple[nn.Module, ...] = ()  # what stands on the way to the one after it
     since: tuple[nn.Module, ...] = ()  # and on the way from the one before it
+
+    def without(self, sides: Iterable[str]) -> Surroundings:
+        """The same with these sides, ``"before"`` or ``"after"``, unknown."""
+        left_out = set(sides)
+        return self._replace(
+            before=None if "before" in left_out else self.before, after=None if "after" in left_out else self.after
+        )
 
 
 def find_surroundings(model: nn.Module) -> dict[Slot, list[Surroundings]]:
@@ -185,10 +193,17 @@ def _graphs(model: nn.Module) -> list[tuple[str, fx.Graph]]:
 
 
 def _twin(module: nn.Module) -> nn.Module:
-    """The same tree with a module for every slot, so that a layer in two places is two; parameters are shared."""
+    """The same tree with a module for every slot, so that a layer in two places is two; parameters are shared.
+
+    Code that is traced may count in a buffer or append to a list, so those are copies.
+    """
     if isinstance(module, torch.jit.ScriptModule):
         return module
     twin = object.__new__(type(module))
-    children = {name: None if child is None else _twin(child) for name, child in module._modules.items()}
-    twin.__dict__.update(module.__dict__, _modules=children)
+    for name, value in module.__dict__.items():
+        twin.__dict__[name] = copy(value) if isinstance(value, (list, dict, set)) else value
+    for name, buffer in module._buffers.items():
+        twin._buffers[name] = None if buffer is None else buffer.clone()
+    for name, child in module._modules.items():
+        twin._modules[name] = None if child is None else _twin(child)
     return twin

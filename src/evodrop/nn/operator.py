@@ -16,7 +16,7 @@ from evodrop.nn.draw import draw, draw_seed
 from evodrop.nn.law import Law
 from evodrop.nn.layout import write_rows
 
-__all__ = ["as_noise", "noise"]
+__all__ = ["as_noise", "noise", "unmapped"]
 
 
 # The tag says: random, so neither merge two calls nor make one of them again.
@@ -56,9 +56,9 @@ def _(
     law_and_dims, seed = law_and_dims[:8], (*law_and_dims[8:], None)[0]  # an inner vmap may have drawn the seed
     if seed is None and info.randomness == "same":
         seed = draw_seed(input.device)
-    inputs = _unmapped(input, in_dims[0], info.batch_size)
-    weights = _unmapped(given, in_dims[1], info.batch_size)
-    seeds = _unmapped(seed, (*in_dims[10:], None)[0], info.batch_size)
+    inputs = unmapped(input, in_dims[0], info.batch_size)
+    weights = unmapped(given, in_dims[1], info.batch_size)
+    seeds = unmapped(seed, (*in_dims[10:], None)[0], info.batch_size)
     each = zip(inputs, weights, seeds, strict=True)
     return torch.stack([noise(x, w, *law_and_dims, one_seed) for x, w, one_seed in each]), 0
 
@@ -80,5 +80,6 @@ def as_noise(
     return factors
 
 
-def _unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tensor | None]:
+def unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tensor | None]:
+    """An argument for each of those that vmap maps over."""
     return [tensor] * size if tensor is None or dim is None else tensor.unbind(dim)

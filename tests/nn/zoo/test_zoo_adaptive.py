@@ -170,11 +170,17 @@ def test_bad_options_are_named():
     for concentration in (0.0, -1.0, float("inf"), float("nan"), "many"):
         with pytest.raises(ValueError, match=r"concentration is .*, but it takes a positive number"):
             AdaptiveRateDropout(concentration=concentration)
-    for units in (0, 2.5):
+    for units in (0, 2.5, True):
         with pytest.raises(ValueError, match=r"units is .*, but it takes an integer of at least 1"):
             AdaptiveRateDropout(units=units)
+    with pytest.raises(TypeError, match=r"dim is 'C', but it takes an integer"):
+        AdaptiveRateDropout(units=3, dim="C")
     with pytest.raises(TypeError, match=r"dropout of a tensor of torch.int64"):
         AdaptiveRateDropout()(torch.ones(2, 2, dtype=torch.long))
+    with pytest.raises(TypeError, match=r"dropout of a list"):
+        AdaptiveRateDropout()([1.0])
+    with pytest.raises(TypeError, match=r"layout torch.sparse_coo"):
+        AdaptiveRateDropout()(torch.ones(2, 2).to_sparse())
 
 
 def test_print_shows_what_it_is():

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from evodrop.nn import convert_dropout
+from evodrop.nn import EvolutionalDropout, convert_dropout
 from evodrop.nn.zoo import BatchwiseDropout, BatchwiseLinear, Place
 from evodrop.nn.zoo.batchwise import batchwise_dropout
 from evodrop.nn.zoo.submatrix import submatrix_linear
@@ -146,14 +146,34 @@ def test_converting_connects_the_neighbours():
     ("inside", "expected"),
     [
         ([nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout()], [{}, {"reads": "3"}]),
-        ([nn.Dropout(), nn.BatchNorm1d(8)], [{"feeds": "1"}, {"reads": "1"}]),
+        ([nn.Dropout(), nn.BatchNorm1d(8)], [{"feeds": "1"}, {}]),
+        ([EvolutionalDropout(), nn.Dropout()], [{}, {"reads": "2"}]),
         ([nn.Softmax(-1), nn.Dropout()], [{}, {"reads": "2"}]),
         ([nn.Unflatten(1, (2, 4)), nn.Flatten(), nn.Dropout()], [{}, {"reads": "3"}]),
     ],
 )
-def test_only_functions_of_single_units_may_stand_before_it(inside, expected):
+def test_what_stands_between_decides_what_is_connected(inside, expected):
     model = convert_dropout(nn.Sequential(nn.Linear(6, 8), *inside, nn.Linear(8, 3)), "batchwise")
     assert links_of(model) == expected
+    model(torch.randn(5, 6)).sum().backward()
+
+
+def test_normalisation_after_it_gets_its_whole_gradient():
+    """At first it adds 0 to units that are dropped in the whole batch, and learns from them what to add."""
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(), nn.BatchNorm1d(8), nn.Linear(8, 3, bias=False))
+    hidden = convert_dropout(model, "batchwise")[:3](torch.randn(5, 6))
+    assert (hidden == 0).all(0).any()
+    model[3](hidden).sum().backward()
+    torch.testing.assert_close(model[2].bias.grad, 5 * model[3].weight.sum(0).detach())
+
+
+def test_dropouts_in_a_row_have_masks_of_their_own():
+    model = nn.Sequential(nn.Linear(6, 400), nn.Dropout(0.2), nn.ReLU(), nn.Dropout(0.5), nn.Linear(400, 3))
+    model[0].bias.data.fill_(10.0)
+    convert_dropout(model, "batchwise")
+    assert links_of(model) == [{"feeds": "1"}, {"reads": "3"}]
+    kept = (model[:4](torch.randn(5, 6)) != 0).double().mean()
+    assert abs(kept - 0.4) < 5 * (0.4 * 0.6 / 400) ** 0.5
     model(torch.randn(5, 6)).sum().backward()
 
 

@@ -113,3 +113,16 @@ def test_bad_arguments_are_named():
 def test_print_shows_the_choices():
     text = "DropConnectLinear(in_features=4, out_features=3, bias=True, p=0.5, masks='example', inference='mean')"
     assert str(DropConnectLinear(4, 3)) == text
+
+
+@pytest.mark.parametrize("masks", ["example", "batch"])
+def test_an_ensemble_of_weights_has_masks_of_its_own_or_shared_ones(masks):
+    layer, x = DropConnectLinear(20, 4, bias=False, p=0.5, masks=masks), torch.ones(2, 20)
+
+    def outputs(randomness):
+        run = torch.vmap(lambda one: torch.func.functional_call(layer, {"weight": one}, x), randomness=randomness)
+        return run(torch.ones(5, 4, 20))
+
+    different, same = outputs("different"), outputs("same")
+    assert (different != different[0]).any()
+    assert (same == same[0]).all()

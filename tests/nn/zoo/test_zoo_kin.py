@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn.zoo import (
+    AdaptiveRateDropout,
     BatchwiseDropout,
     DropConnectConv2d,
     DropConnectLinear,
@@ -149,6 +150,17 @@ def test_compiled_is_eager(make):
         torch.testing.assert_close(one, other)
 
 
+@each
+def test_vmap_draws_for_each_or_for_all_as_it_is_asked(make):
+    layer, x = make(0.5), torch.full((8, 2, 3, 4, 4), 0.7)
+    different, same = (torch.vmap(layer, randomness=randomness)(x) for randomness in ("different", "same"))
+    assert different.shape == (8, *layer(x[0]).shape)
+    assert (different != different[0]).any()
+    assert (same == same[0]).all()
+    with pytest.raises(RuntimeError, match="randomness"):
+        torch.vmap(layer)(x)
+
+
 @pytest.mark.parametrize("name", LEARNED)
 def test_the_loss_and_the_penalty_reach_what_is_learned(name):
     layer = KIN[name](0.3)
@@ -170,3 +182,10 @@ def test_a_line_about_itself(name):
     about = type(KIN[name](0.3)).about
     assert all(str(value) for value in vars(about).values())
     assert about.name in NAMES
+
+
+def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name():
+    model = nn.Sequential(AdaptiveRateDropout(0.0), VariationalLinear(3, 2), nn.Identity())
+    model[2].penalty = 0.1  # somebody's own coefficient
+    torch.testing.assert_close(penalties(model), model[1].penalty())
+    assert penalties(model.to("meta")).is_meta  # a layer without parameters is on no device

@@ -35,3 +35,9 @@ def test_masks_follow_the_seed_of_torch():
     assert (draw_masks(torch.zeros(3, 4), 8, 0.5) != first).any()
     torch.manual_seed(3)
     assert (draw_masks(torch.zeros(3, 4), 8, 0.5) == first).all()
+
+
+def test_the_gradient_can_be_differentiated():
+    x, weight = torch.randn(3, 2, 4).double().requires_grad_(), torch.randn(5, 4).double().requires_grad_()
+    drawn = torch.rand(3, 5, 4) < 0.5
+    assert torch.autograd.gradgradcheck(lambda *both: masked_linear(*both, drawn), (x, weight))

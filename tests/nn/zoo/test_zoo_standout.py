@@ -5,6 +5,7 @@ import torch
 from five_errors import assert_moments
 from torch import nn
 
+from evodrop.nn import convert_dropout
 from evodrop.nn.zoo import Place, Standout
 from evodrop.nn.zoo.standout import keep_probabilities, standout
 
@@ -107,3 +108,15 @@ def test_a_bad_rate_or_tensor_is_named():
         Standout(1.0)
     with pytest.raises(TypeError, match="takes float64"):
         standout(torch.ones(3, dtype=torch.int64))
+
+
+def test_in_a_transformer_it_has_to_be_rescaled():
+    """Without gradients torch leaves it out in eval mode."""
+    x, same = torch.randn(2, 5, 8), {}
+    for rescale in (True, False):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        layer = convert_dropout(layer, "standout", rescale=rescale).eval()
+        with torch.no_grad():
+            at_one_go = layer(x)
+        same[rescale] = torch.allclose(at_one_go, layer(x), atol=1e-5)
+    assert same == {True: True, False: False}

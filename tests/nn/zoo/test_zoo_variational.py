@@ -87,17 +87,18 @@ def test_noise_that_helps_is_kept_and_noise_that_hurts_is_shed():
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "units", "unit_dims"),
+    ("before", "between", "after", "units", "unit_dims"),
     [
-        (nn.Linear(3, 8), nn.Linear(8, 2), 8, None),
-        (nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3), 4, 1),
-        (nn.Conv2d(3, 4, 3), nn.Linear(36, 2), 36, None),
-        (nn.Linear(3, 8), None, 8, None),
-        (nn.Conv2d(3, 4, 3), None, 4, 1),
+        (nn.Linear(3, 8), (), nn.Linear(8, 2), 8, -1),
+        (nn.Conv2d(3, 4, 3), (nn.MaxPool2d(2),), nn.Conv2d(4, 2, 3), 4, 1),
+        (nn.Conv2d(3, 4, 3), (nn.Flatten(),), nn.Linear(36, 2), 36, None),
+        (nn.Conv2d(3, 4, 3), (nn.MaxPool2d(2), nn.Flatten()), nn.Linear(36, 2), 4, 1),
+        (nn.Linear(3, 8), (), None, 8, -1),
+        (nn.Conv2d(3, 4, 3), (), None, 4, 1),
     ],
 )
-def test_the_neighbours_tell_the_units(before, after, units, unit_dims):
-    place = VariationalDropout.fit_in(Place(before, nn.Dropout(0.2), after), per="unit")
+def test_the_neighbours_tell_the_units(before, between, after, units, unit_dims):
+    place = VariationalDropout.fit_in(Place(before, nn.Dropout(0.2), after, between), per="unit")
     assert (place.before, place.after) == (before, after)
     assert (place.dropout.p, place.dropout.units, place.dropout.unit_dims) == (0.2, units, unit_dims)
 

@@ -192,9 +192,20 @@ def test_fit_in_follows_what_stands_between():
 def test_bad_options_are_named():
     with pytest.raises(ValueError, match=r"weight_share is 1.5, but it takes a number in \[0, 1\]"):
         WeightAwareDropout(weight_share=1.5)
-    for after in (nn.ReLU(), [], [nn.Linear(2, 2), nn.ReLU()]):
+    for after in (
+        nn.ReLU(),
+        nn.PReLU(),
+        nn.BatchNorm1d(6),
+        nn.Conv1d(6, 2, 1),
+        3,
+        "fc",
+        [],
+        [nn.Linear(2, 2), nn.ReLU()],
+    ):
         with pytest.raises(ValueError, match=r"after is .*, but it takes a layer with weights"):
             WeightAwareDropout(0.5, after)
+    with pytest.raises(ValueError, match="cannot follow units through LayerNorm"):
+        WeightAwareDropout(0.5, [nn.LayerNorm(6), nn.Linear(6, 2)])
     with pytest.raises(RuntimeError, match="no next layer; give it one by after= or attach"):
         WeightAwareDropout()(X)
     with pytest.raises(ValueError, match="dropout rate is 1"):
@@ -205,6 +216,10 @@ def test_bad_options_are_named():
         network()[2](X[:, :5])
     with pytest.raises(TypeError, match=r"dropout of a tensor of torch.int64"):
         network()[2](X.long())
+    with pytest.raises(TypeError, match=r"dropout of a list"):
+        network()[2](X.tolist())
+    with pytest.raises(TypeError, match=r"layout torch.sparse_coo"):
+        network()[2](X.to_sparse())
 
 
 def test_print_shows_what_it_is():

@@ -10,28 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 
+from evodrop.nn.functional import check_tensor
+from evodrop.nn.zoo.gaussian import times_gaussian, wide
 from evodrop.nn.zoo.protocol import About, ZooDropout
 
-__all__ = ["AdaptiveRateDropout", "rated_noise"]
-
-
-def rated_noise(input: Tensor, variance: Tensor) -> Tensor:
-    r"""Multiply by normal noise of mean 1 with a gradient for its variance, by the path of the sample.
-
-    .. math:: \hat x = x (1 + \sqrt{v}\, \varepsilon), \qquad \varepsilon \sim N(0, 1)
-
-    Args:
-        input: any shape, floating point.
-        variance: v, not negative, of a shape that broadcasts with the input.
-
-    Examples:
-        >>> rated_noise(torch.ones(2, 3), torch.zeros(()))
-        tensor([[1., 1., 1.],
-                [1., 1., 1.]])
-    """
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
-    noise = torch.randn_like(input, dtype=wide)
-    return (input * (1.0 + variance.to(wide).sqrt() * noise)).to(input.dtype)
+__all__ = ["AdaptiveRateDropout"]
 
 
 class AdaptiveRateDropout(ZooDropout):
@@ -96,8 +79,10 @@ class AdaptiveRateDropout(ZooDropout):
         super().__init__(p)
         if not (isinstance(concentration, numbers.Real) and 0 < concentration < math.inf):
             raise ValueError(f"concentration is {concentration!r}, but it takes a positive number; 1000 is the default")
-        if units is not None and not (isinstance(units, numbers.Integral) and units >= 1):
+        if units is not None and not (_is_integer(units) and units >= 1):
             raise ValueError(f"units is {units!r}, but it takes an integer of at least 1, or None for one rate in all")
+        if not _is_integer(dim):
+            raise TypeError(f"dim is {dim!r}, but it takes an integer, the dimension of the units")
         self.concentration, self.units, self.dim = float(concentration), units, dim
         size = () if units is None else (units,)
         infers = self.p > 0
@@ -114,9 +99,8 @@ class AdaptiveRateDropout(ZooDropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.log_alpha is None:
             return input
-        if not input.is_floating_point():
-            raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes a floating-point one; .float() is one")
-        return rated_noise(input, self._spread_over(input))
+        check_tensor(input)
+        return times_gaussian(input, self._spread_over(input).sqrt())
 
     def rate(self) -> Tensor:
         """The posterior mean of the rate, alpha / (alpha + beta): a number, or one for each unit."""
@@ -162,5 +146,9 @@ class AdaptiveRateDropout(ZooDropout):
         return self.variance().view(shape)
 
 
+def _is_integer(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def _wide(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype == torch.float64 else tensor.float()
+    return tensor.to(wide(tensor.dtype))

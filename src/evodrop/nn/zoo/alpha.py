@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop.nn.zoo.gaussian import noise_variance, wide
 
-__all__ = ["checked_per", "clipped", "initial_log_alpha", "kl_divergence", "total_divergence"]
+__all__ = ["LearnedAlpha", "checked_per", "clipped", "initial_log_alpha", "kl_divergence", "total_divergence"]
 
 LEAST_ALPHA = 1e-8  # noise of a ten-thousandth of a unit: none to speak of, and its logarithm is finite
 K1, K2, K3 = 0.63576, 1.87320, 1.48695  # Molchanov, Ashukha and Vetrov 2017, equation 14
@@ -68,6 +68,26 @@ def clipped(log_alpha: Tensor) -> Tensor:
 def initial_log_alpha(p: float) -> float:
     """log(p / (1 - p)), the noise of dropout at rate p, within the bounds of alpha."""
     return math.log(min(max(noise_variance(p), LEAST_ALPHA), 1.0))
+
+
+class LearnedAlpha(nn.Module):
+    """A layer whose noise has a variance that is learned: it has a rate ``p``, where it begins, and a ``log_alpha``."""
+
+    p: float
+    log_alpha: Tensor
+
+    @property
+    def alpha(self) -> Tensor:
+        """The variance of the noise, relative to the square of what it is put on, in (0, 1]; as ``log_alpha``."""
+        return clipped(self.log_alpha).exp()
+
+    def penalty(self) -> Tensor:
+        """The KL divergence, summed over all that has noise."""
+        return self.log_alpha.new_zeros(()) if self.p == 0 else total_divergence(self.log_alpha, self._terms())
+
+    def _terms(self) -> int:
+        """How many weights or units have noise."""
+        raise NotImplementedError
 
 
 def checked_per(per: str, choices: Sequence[str]) -> str:

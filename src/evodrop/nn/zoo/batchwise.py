@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import ELEMENTWISE
+from evodrop.nn.kinds import ELEMENTWISE, POOLING
 from evodrop.nn.layers import as_autocast
-from evodrop.nn.zoo.adopt import linear_like
+from evodrop.nn.zoo.adopt import is_plain, linear_like
 from evodrop.nn.zoo.moments import check_features
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 from evodrop.nn.zoo.submatrix import submatrix_linear
@@ -57,10 +59,13 @@ class BatchwiseDropout(ZooDropout):
 
     The layer before is connected only if nothing but functions of single units, such as ReLU or sigmoid, stands between
     it and this one: they see 0 in the place of what was not computed, and what they make of it is dropped here. Batch
-    normalisation would count those zeros in its statistics. What stands after it is free: the layer after skips an
-    input only if it is 0 in the whole batch. Under activation checkpointing keep the three layers in one segment. Under
-    ``torch.compile`` the noise is the same, but whole matrices are multiplied: a size that changes with every batch
-    would be compiled anew.
+    normalisation would count those zeros in its statistics. The layer after skips an input only if it is 0 in the whole
+    batch, and then no gradient goes there, so nothing that learns to add to a unit may stand between: with
+    normalisation, or another dropout, on the way the layer at that side stays as it is.
+
+    What it cannot do: the connected layers can be differentiated once, they are for one thread at a time (not
+    ``nn.DataParallel``), and activation checkpointing has to have all three in one segment. Under ``torch.compile`` the
+    noise is the same, but whole matrices are multiplied: a size that changes with every batch would be compiled anew.
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
@@ -97,14 +102,14 @@ class BatchwiseDropout(ZooDropout):
     def fit_in(cls, place: Place, **options: Any) -> Place:
         """The place with this dropout, and with the linear layers at its sides, where there are any, connected to it.
 
-        The layer before is left alone if normalisation, pooling or a change of shape stands between: see the class.
+        What stands between decides whether they are; see the class.
         """
         dropout = cls(float(place.dropout.p), **options)  # type: ignore[arg-type]
         before, after = place.before, place.after
-        if isinstance(before, nn.Linear) and all(isinstance(layer, ELEMENTWISE) for layer in place.since):
+        if _connects(before, place.since, ELEMENTWISE):
             before = BatchwiseLinear.from_linear(before)
             before.links["feeds"], dropout.fed = dropout, True
-        if isinstance(after, nn.Linear):
+        if _connects(after, place.between, (*ELEMENTWISE, *POOLING, nn.Flatten)):
             after = BatchwiseLinear.from_linear(after)
             after.links["reads"], dropout.read = dropout, True
         return place._replace(before=before, dropout=dropout, after=after)
@@ -135,7 +140,8 @@ class BatchwiseDropout(ZooDropout):
         if self._mask is None:
             raise RuntimeError(
                 f"{self} has no mask: the linear layer before it, which draws it, has not run since the last pass; if "
-                "this is activation checkpointing, put both layers and the one after them into the same segment"
+                "this is activation checkpointing, put both layers and the one after them into the same segment; if "
+                "several threads use the model, give each a copy"
             )
         if input.shape[-1:] != self._mask.shape:
             raise ValueError(
@@ -176,12 +182,21 @@ class BatchwiseLinear(nn.Linear):
         return output.reshape(*input.shape[:-1], self.out_features)
 
 
+def _connects(
+    layer: nn.Module | None, way: Sequence[nn.Module], through: tuple[type[nn.Module], ...]
+) -> TypeGuard[nn.Linear]:
+    """Whether a layer can skip units, and nothing on the way to it but what a connection may go through."""
+    free = all(isinstance(one, through) and not isinstance(one, _DropoutNd) for one in way)
+    return free and (isinstance(layer, BatchwiseLinear) or is_plain(layer, nn.Linear))
+
+
 def _units(input: Tensor) -> tuple[int, ...]:
     return tuple(input.shape[1:] if input.ndim > 1 else input.shape)
 
 
 def _draw(units: tuple[int, ...], p: float, like: Tensor) -> Tensor:
-    return torch.empty(units, dtype=torch.bool, device=like.device).bernoulli_(1.0 - p)
+    """Not in place, so that vmap can draw one for each."""
+    return torch.bernoulli(torch.empty(units, dtype=torch.bool, device=like.device), 1.0 - p)
 
 
 def _apply(input: Tensor, mask: Tensor, p: float) -> Tensor:

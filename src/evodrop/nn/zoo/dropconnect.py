@@ -11,7 +11,7 @@ from torch.nn import functional
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.layers import as_autocast
-from evodrop.nn.zoo.adopt import conv2d_like, linear_like
+from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
 from evodrop.nn.zoo.gaussian import noise_variance
 from evodrop.nn.zoo.masks import draw_masks, masked_linear
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, squared
@@ -55,14 +55,13 @@ class _DropConnect(nn.Module):
     def fit_in(cls, place: Place, **options: Any) -> Place:
         """The place with the weighted layer before it, whose outputs were dropped, and no dropout after it."""
         p = float(place.dropout.p)  # type: ignore[arg-type]
-        if isinstance(place.before, nn.Linear):
-            return _replace_before(place, DropConnectLinear.from_linear(place.before, p, **options))
-        if isinstance(place.before, nn.Conv2d):
-            return _replace_before(place, DropConnectConv2d.from_conv2d(place.before, p, **options))
-        raise ValueError(
-            f"dropconnect drops the weights of the nn.Linear or nn.Conv2d before {place.dropout}, but there stands "
-            f"{place.before}; GaussianDropout goes anywhere"
-        )
+        layer = noisy_like(place.before, DropConnectLinear, DropConnectConv2d, p, **options)
+        if layer is None:
+            raise ValueError(
+                f"dropconnect drops the weights of the nn.Linear or nn.Conv2d before {place.dropout}, but there stands "
+                f"{place.before}; GaussianDropout goes anywhere"
+            )
+        return place._replace(before=layer, dropout=nn.Identity())
 
     def moments(self, input: Tensor) -> Moments:
         """Mean and variance of every output over all masks, both exact; the variance in float32 or wider."""
@@ -202,8 +201,3 @@ class DropConnectConv2d(_DropConnect, nn.Conv2d):
         each = torch.vmap(self._product, in_dims=(0, 0, None if bias is None else 0))
         output: Tensor = each(input, weight * masks, bias)
         return output
-
-
-def _replace_before(place: Place, layer: nn.Module) -> Place:
-    """The place with ``layer`` before it; the noise has moved there, so nothing is left of the dropout."""
-    return place._replace(before=layer, dropout=nn.Identity())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop.definitions import checked_rate
-from evodrop.nn.zoo.adopt import linear_like, replace_after
+from evodrop.nn.zoo.adopt import linear_like
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, moments_of_relu, squared
 from evodrop.nn.zoo.protocol import About, Place
 
@@ -19,8 +19,8 @@ __all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear"]
 def fast_dropout_linear(input: Tensor | Moments, weight: Tensor, bias: Tensor | None = None, p: float = 0.5) -> Moments:
     r"""Mean and variance of a linear layer whose inputs are dropped at rate p, without drawing a mask.
 
-    Wang and Manning 2013, section 3. Inputs that are themselves random, with mean :math:`\mu_i` and variance
-    :math:`\sigma_i^2`, are taken as independent (section 4); an input that is known has variance 0.
+    Wang and Manning 2013. Inputs that are themselves random, with mean :math:`\mu_i` and variance
+    :math:`\sigma_i^2`, are taken as independent; an input that is known has variance 0.
 
     .. math:: E z_j = b_j + \sum_i w_{ji} \mu_i, \qquad
         \mathrm{Var}\, z_j = \sum_i w_{ji}^2 \, \frac{p \mu_i^2 + \sigma_i^2}{1 - p}
@@ -112,7 +112,8 @@ class FastDropoutLinear(nn.Linear):
                 f"fast dropout works on the nn.Linear after {place.dropout}, but there comes {place.after}; "
                 "GaussianDropout has the same moments and goes anywhere"
             )
-        return replace_after(place, cls.from_linear(place.after, float(place.dropout.p), **options))  # type: ignore[arg-type]
+        p = float(place.dropout.p)  # type: ignore[arg-type]
+        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, p, **options))
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
         rate = self.p if self.training else 0.0

@@ -20,7 +20,7 @@ def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Te
 
     The noise of standard dropout is a Bernoulli variable over its mean; a sum over many such units is nearly normal, so
     its law matters by its first two moments only. This keeps both, and never sets a unit to zero (Wang and Manning
-    2013, section 3; Srivastava et al. 2014, section 10).
+    2013; Srivastava et al. 2014, section 10).
 
     .. math:: \hat x_i = x_i \xi_i, \qquad \xi_i \sim N\bigl(1, \tfrac{p}{1-p}\bigr), \qquad
         E \hat x_i = x_i, \quad \mathrm{Var}\, \hat x_i = \tfrac{p}{1-p} x_i^2

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from evodrop.nn.draw import draw_seed
+from evodrop.nn.operator import unmapped
 from evodrop.sampling import draw_mask
 from evodrop.threads import useful_threads
 
@@ -19,7 +19,6 @@ __all__ = ["draw_masks", "masked_linear"]
 BLOCK = 2**18  # weights that are multiplied by their masks at a time: they stay in the cache until they are used
 
 
-@torch.library.custom_op("evodrop::draw_masks", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
     """(copies, *weight.shape) of bool, independent, each True with probability ``keep``.
 
@@ -29,17 +28,34 @@ def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
         >>> draw_masks(torch.zeros(100, 50), 8, 0.25).shape
         torch.Size([8, 100, 50])
     """
-    shape = (copies, *weight.shape)
     if weight.device.type != "cpu":
-        return torch.rand(shape, device=weight.device) < keep
-    chances, seed = np.full(weight.numel(), keep), int(draw_seed(weight.device)) % 2**64
+        return torch.rand((copies, *weight.shape), device=weight.device) < keep
+    transformed = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+    drawn: Tensor = _masks(weight, copies, keep, draw_seed(weight.device) if transformed else None)
+    return drawn
+
+
+@torch.library.custom_op("evodrop::draw_masks", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _masks(weight: Tensor, copies: int, keep: float, seed: Tensor | None) -> Tensor:
+    """By a seed that is given, since vmap knows whether there is one for each or one for all, or by one of its own."""
+    bits = int(draw_seed(weight.device) if seed is None else seed) % 2**64
     threads = useful_threads(torch.get_num_threads(), copies * weight.numel())
-    return torch.from_numpy(draw_mask(chances, copies, seed, threads)).view(torch.bool).reshape(shape)
+    drawn = draw_mask(np.full(weight.numel(), keep), copies, bits, threads)
+    return torch.from_numpy(drawn).view(torch.bool).reshape(copies, *weight.shape)
 
 
-@draw_masks.register_fake
-def _(weight: Tensor, copies: int, keep: float) -> Tensor:  # noqa: ARG001
+@_masks.register_fake
+def _(weight: Tensor, copies: int, keep: float, seed: Tensor | None) -> Tensor:  # noqa: ARG001
     return weight.new_empty((copies, *weight.shape), dtype=torch.bool)
+
+
+@_masks.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], weight: Tensor, copies: int, keep: float, seed: Tensor | None
+) -> tuple[Tensor, int]:
+    weights, seeds = (unmapped(one, dim, info.batch_size) for one, dim in ((weight, in_dims[0]), (seed, in_dims[3])))
+    each = zip(weights, seeds, strict=True)
+    return torch.stack([_masks(one, copies, keep, its_seed) for one, its_seed in each]), 0
 
 
 def masked_linear(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
@@ -64,7 +80,10 @@ def masked_linear(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
 
 
 class _MaskedLinear(torch.autograd.Function):
-    """In blocks of examples, since the masked weights of all would not fit into any cache, nor perhaps into memory."""
+    """In blocks of examples, since the masked weights of all would not fit into any cache, nor perhaps into memory.
+
+    The backward pass is made of torch's own operations on what was given, so it can be differentiated again.
+    """
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
@@ -72,7 +91,6 @@ class _MaskedLinear(torch.autograd.Function):
         return torch.cat([torch.bmm(input[some], (weight * masks[some]).mT) for some in _blocks(masks)])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, masks = ctx.saved_tensors
         to_input, to_weight = torch.empty_like(x), torch.zeros_like(weight)

@@ -42,7 +42,7 @@ class Moments(NamedTuple):
 def moments_of_relu(moments: Moments) -> Moments:
     r"""Mean and variance of max(0, z) for z normal: the rectified Gaussian, in closed form.
 
-    Wang and Manning 2013, section 4.2. With :math:`r = \mu / s`, the normal density :math:`\varphi` and its integral
+    Wang and Manning 2013. With :math:`r = \mu / s`, the normal density :math:`\varphi` and its integral
     :math:`\Phi`, both at r:
 
     .. math:: E = \mu \Phi + s \varphi, \qquad

@@ -13,11 +13,13 @@ from torch.nn.functional import fold, pad
 from evodrop.nn.kinds import ELEMENTWISE
 from evodrop.nn.layers import LocallyConnected2d
 
-__all__ = ["outgoing_squares"]
+__all__ = ["checked_path", "outgoing_squares"]
 
 Pair = tuple[int, int]
 Path = Sequence[nn.Module]
 Shape = tuple[int, ...]
+Rule = Callable[[Any, Path, Shape], Tensor]
+ENDS = (nn.Linear, nn.Conv2d, LocallyConnected2d)
 
 
 def outgoing_squares(path: Path, shape: Shape) -> Tensor:
@@ -38,9 +40,25 @@ def outgoing_squares(path: Path, shape: Shape) -> Tensor:
         tensor([0.5625, 0.5625, 0.5625, 0.5625])
     """
     layer, rest = path[0], path[1:]
+    return _rule_for(layer)(layer, rest, shape)
+
+
+def checked_path(path: Path) -> tuple[nn.Module, ...]:
+    """Layers that end with weights and through which units can be followed, or a ValueError."""
+    if not path or not isinstance(path[-1], ENDS):
+        raise ValueError(
+            f"after is {path}, but it takes a layer with weights, or the layers up to one: Linear, Conv2d or "
+            "LocallyConnected2d"
+        )
+    for layer in path:
+        _rule_for(layer)
+    return tuple(path)
+
+
+def _rule_for(layer: nn.Module) -> Rule:
     for kind, rule in RULES.items():
         if isinstance(layer, kind):
-            return rule(layer, rest, shape)
+            return rule
     raise ValueError(
         f"weight-aware dropout cannot follow units through {type(layer).__name__}, so it does not know their outgoing "
         "weights; place the dropout after that layer, or use EvolutionalDropout"
@@ -54,7 +72,7 @@ def _linear(layer: Any, _rest: Path, shape: Shape) -> Tensor:
 
 
 def _convolution(layer: Any, _rest: Path, shape: Shape) -> Tensor:
-    if shape[0] != layer.in_channels or len(shape) not in (1, 3) or layer.padding_mode != "zeros":
+    if len(shape) not in (1, 3) or shape[0] != layer.in_channels or layer.padding_mode != "zeros":
         raise _misfit(layer, shape)
     squares = _squares(layer)
     grouped = squares.reshape(layer.groups, -1, *squares.shape[1:]).sum(1).flatten(0, 1)  # (channels, *kernel)
@@ -65,6 +83,8 @@ def _convolution(layer: Any, _rest: Path, shape: Shape) -> Tensor:
     after = layer._reversed_padding_repeated_twice[3], layer._reversed_padding_repeated_twice[1]
     sizes = [size + first + last for size, first, last in zip(shape[1:], before, after, strict=True)]
     windows = [_count(*args) for args in zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)]
+    if min(windows) < 1:
+        raise _misfit(layer, shape)
     patches = grouped[..., None, None].expand(*grouped.shape, *windows)
     return _lay_out(patches, layer.stride, layer.dilation, before, shape)
 
@@ -94,8 +114,10 @@ def _pooling(layer: Any, rest: Path, shape: Shape) -> Tensor:
 
 
 def _adaptive_pooling(layer: Any, rest: Path, shape: Shape) -> Tensor:
+    if len(shape) != 3:
+        raise _misfit(layer, shape)
     size = [asked or there for asked, there in zip(_pair(layer.output_size), shape[1:], strict=True)]
-    if len(shape) != 3 or any(there % asked for there, asked in zip(shape[1:], size, strict=True)):
+    if any(there % asked for there, asked in zip(shape[1:], size, strict=True)):
         raise _misfit(layer, shape)
     kernel = (shape[1] // size[0], shape[2] // size[1])
     plain = nn.AvgPool2d if isinstance(layer, nn.AdaptiveAvgPool2d) else nn.MaxPool2d
@@ -110,7 +132,7 @@ def _flatten(layer: Any, rest: Path, shape: Shape) -> Tensor:
 
 def _batch_norm(layer: Any, rest: Path, shape: Shape) -> Tensor:
     """By the running variance: that of the batch to come is not known."""
-    if layer.running_var is None or shape[0] != layer.num_features:
+    if layer.running_var is None or shape[:1] != (layer.num_features,):
         raise _misfit(layer, shape)
     factor: Tensor = 1.0 / (layer.running_var.float() + layer.eps)
     if layer.weight is not None:
@@ -122,7 +144,7 @@ def _unchanged(_layer: Any, rest: Path, shape: Shape) -> Tensor:
     return outgoing_squares(rest, shape)
 
 
-RULES: dict[Any, Callable[[Any, Path, Shape], Tensor]] = {
+RULES: dict[Any, Rule] = {
     nn.Linear: _linear,
     nn.Conv2d: _convolution,
     LocallyConnected2d: _local,

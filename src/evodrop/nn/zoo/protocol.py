@@ -94,5 +94,9 @@ def penalties(model: nn.Module) -> Tensor:
         >>> penalties(nn.Linear(2, 2))
         tensor(0.)
     """
-    terms = [layer.penalty() for layer in model.modules() if isinstance(layer, Penalised)]
-    return torch.stack(terms).sum() if terms else torch.zeros(())
+    layers = [layer for layer in model.modules() if isinstance(layer, Penalised) and callable(layer.penalty)]
+    terms = [layer.penalty() for layer in layers]
+    if not terms:
+        return torch.zeros(())
+    where = max(terms, key=lambda term: term.requires_grad).device  # a layer that learns nothing may not know
+    return torch.stack([term.to(where) for term in terms]).sum()

@@ -90,7 +90,8 @@ class Standout(ZooDropout):
     """:func:`standout` as a layer, in the place of ``nn.Dropout`` after ReLU, or of another activation and dropout.
 
     It holds no handle on the layer before it and keeps nothing between calls. In eval mode it multiplies by the keep
-    probabilities; with ``rescale`` it is the identity there.
+    probabilities; with ``rescale`` it is the identity there. In an ``nn.TransformerEncoderLayer`` take ``rescale``: in
+    eval mode without gradients torch computes that layer at one go and leaves out whatever stands for its dropouts.
 
     Args:
         p: fraction dropped of units whose pre-activation is 0, in [0, 1).

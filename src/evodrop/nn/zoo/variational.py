@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from evodrop.nn.functional import check_tensor
+from evodrop.nn.kinds import POOLING
 from evodrop.nn.layout import checked_dims, count_units
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
+from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, clipped, initial_log_alpha
 from evodrop.nn.zoo.gaussian import times_gaussian
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 
 __all__ = ["VariationalDropout"]
 
 
-class VariationalDropout(ZooDropout):
+class VariationalDropout(LearnedAlpha, ZooDropout):
     r"""Multiply every unit by normal noise whose variance alpha is learned, in the place of ``nn.Dropout``.
 
     Noise on a unit is noise on all its outgoing weights at once. Read as a posterior of the weights, with a log-uniform
@@ -60,6 +61,7 @@ class VariationalDropout(ZooDropout):
         regularizer="the KL divergence of the noise from a log-uniform prior, one term per unit",
         use="where the rate should be learned instead of tuned",
     )
+    likes: ClassVar[frozenset[str]] = frozenset({"before", "after"})
 
     def __init__(
         self,
@@ -85,18 +87,10 @@ class VariationalDropout(ZooDropout):
             options = {**_units_between(place), **options}
         return super().fit_in(place, **options)
 
-    @property
-    def alpha(self) -> Tensor:
-        """The variance of the noise, in (0, 1]."""
-        return clipped(self.log_alpha).exp()
-
-    def penalty(self) -> Tensor:
-        """The KL divergence, summed over the units."""
-        if self.p == 0:
-            return self.log_alpha.new_zeros(())
+    def _terms(self) -> int:
         if self.units is None:
             raise RuntimeError("the penalty needs the number of units: give units, or train on a batch first")
-        return total_divergence(self.log_alpha, self.units)
+        return self.units
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
@@ -132,13 +126,17 @@ def _checked_units(units: int | None, per: str) -> int | None:
 
 
 def _units_between(place: Place) -> dict[str, int]:
-    """The options that tell the units of a dropout: the inputs of the layer after it, or the outputs of that before."""
-    for layer, linear, channels in (
-        (place.after, "in_features", "in_channels"),
-        (place.before, "out_features", "out_channels"),
-    ):
-        if isinstance(layer, nn.Linear):
-            return {"units": getattr(layer, linear)}
-        if isinstance(layer, nn.Conv2d):
-            return {"units": getattr(layer, channels), "unit_dims": 1}
+    """The options that tell the units of a dropout: the inputs of the layer after it, or the outputs of that before.
+
+    Behind pooling and flattening a linear layer has other inputs than the dropout; channels are the same on any way.
+    """
+    flattened, pooled = (any(isinstance(one, kinds) for one in place.between) for kinds in (nn.Flatten, POOLING))
+    if isinstance(place.after, nn.Linear) and not pooled:
+        return {"units": place.after.in_features} | ({} if flattened else {"unit_dims": -1})
+    if isinstance(place.after, nn.Conv2d):
+        return {"units": place.after.in_channels, "unit_dims": 1}
+    if isinstance(place.before, nn.Linear):
+        return {"units": place.before.out_features, "unit_dims": -1}
+    if isinstance(place.before, nn.Conv2d):
+        return {"units": place.before.out_channels, "unit_dims": 1}
     return {}

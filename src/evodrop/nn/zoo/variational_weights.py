@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.adopt import conv2d_like, linear_like, replace_after
-from evodrop.nn.zoo.alpha import checked_per, clipped, initial_log_alpha, total_divergence
+from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
+from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, initial_log_alpha
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, squared
 from evodrop.nn.zoo.protocol import About, Place
@@ -19,7 +19,7 @@ from evodrop.nn.zoo.protocol import About, Place
 __all__ = ["VariationalConv2d", "VariationalLinear"]
 
 
-class _VariationalWeights(nn.Module):
+class _VariationalWeights(LearnedAlpha):
     """What the linear and the convolutional layer share: all but the product of input and weights."""
 
     about: ClassVar[About] = About(
@@ -37,6 +37,10 @@ class _VariationalWeights(nn.Module):
     weight: Tensor
     bias: Any  # a Tensor or None
 
+    def __init__(self, *sizes: Any, p: float = 0.5, per: str = "layer", **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self._learn(p, per)
+
     def _learn(self, p: float, per: str) -> None:
         self.p, self.per = checked_rate(p), checked_per(per, ("layer", "unit", "weight"))
         unit = (len(self.weight), *[1] * (self.weight.ndim - 1))
@@ -48,25 +52,16 @@ class _VariationalWeights(nn.Module):
     def fit_in(cls, place: Place, **options: Any) -> Place:
         """The place with the weighted layer after it made noisy, linear or convolutional, and no dropout before it."""
         p = float(place.dropout.p)  # type: ignore[arg-type]
-        if isinstance(place.after, nn.Linear):
-            return replace_after(place, VariationalLinear.from_linear(place.after, p, **options))
-        if isinstance(place.after, nn.Conv2d):
-            return replace_after(place, VariationalConv2d.from_conv2d(place.after, p, **options))
-        raise ValueError(
-            f"variational-weights puts its noise on the nn.Linear or nn.Conv2d after {place.dropout}, but there comes "
-            f"{place.after}; VariationalDropout puts it on the units"
-        )
+        layer = noisy_like(place.after, VariationalLinear, VariationalConv2d, p, **options)
+        if layer is None:
+            raise ValueError(
+                f"variational-weights puts its noise on the nn.Linear or nn.Conv2d after {place.dropout}, but there "
+                f"comes {place.after}; VariationalDropout puts it on the units"
+            )
+        return place._replace(dropout=nn.Identity(), after=layer)
 
-    @property
-    def alpha(self) -> Tensor:
-        """The variance of the noise relative to the squared weight, in (0, 1]: (), (units, 1...) or as the weight."""
-        return clipped(self.log_alpha).exp()
-
-    def penalty(self) -> Tensor:
-        """The KL divergence, summed over the weights."""
-        if self.p == 0:
-            return self.log_alpha.new_zeros(())
-        return total_divergence(self.log_alpha, self.weight.numel())
+    def _terms(self) -> int:
+        return self.weight.numel()
 
     def forward(self, input: Tensor) -> Tensor:
         check_tensor(input)
@@ -117,20 +112,6 @@ class VariationalLinear(_VariationalWeights, nn.Linear):
         (torch.Size([128, 10]), (10, 64))
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        p: float = 0.5,
-        *,
-        per: str = "layer",
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self._learn(p, per)
-
     @classmethod
     def from_linear(cls, linear: nn.Linear, p: float = 0.5, *, per: str = "layer") -> Self:
         """A noisy layer with the very parameters of a plain one."""
@@ -161,28 +142,6 @@ class VariationalConv2d(_VariationalWeights, nn.Conv2d):
         >>> layer(torch.randn(4, 3, 32, 32)).shape, tuple(layer.alpha.shape)
         (torch.Size([4, 8, 32, 32]), (8, 1, 1, 1))
     """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        padding: str | int | tuple[int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: Literal["zeros", "reflect", "replicate", "circular"] = "zeros",
-        p: float = 0.5,
-        *,
-        per: str = "layer",
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, padding_mode, device, dtype
-        )
-        self._learn(p, per)
 
     @classmethod
     def from_conv2d(cls, conv: nn.Conv2d, p: float = 0.5, *, per: str = "layer") -> Self:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from evodrop.nn import functional as F
 from evodrop.nn.layout import checked_dims
 from evodrop.nn.modules import DrawingDropout
-from evodrop.nn.zoo.outgoing import outgoing_squares
+from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.outgoing import checked_path, outgoing_squares
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 
 __all__ = ["WeightAwareDropout", "weight_aware_probabilities"]
@@ -35,13 +36,12 @@ def weight_aware_probabilities(input: Tensor, squares: Tensor, units: Sequence[i
         >>> weight_aware_probabilities(x, squares, (1,), 1.0)
         tensor([0.7500, 0.2500, 0.0000])
     """
-    wide = torch.float64 if input.dtype == torch.float64 else torch.float32
     examples = [dim for dim in range(input.ndim) if dim not in units]
-    held = input.detach().to(wide)
+    held = input.detach().to(wide(input.dtype))
     moments = torch.linalg.vector_norm(held, dim=examples) if examples else held.abs()
     moments = torch.where(torch.isfinite(moments), moments, 0.0).flatten()  # those that are not pass through anyway
     even = _shares(moments, torch.ones_like(moments))
-    return weight_share * _shares(moments * squares.to(wide).sqrt(), even) + (1.0 - weight_share) * even
+    return weight_share * _shares(moments * squares.to(held.dtype).sqrt(), even) + (1.0 - weight_share) * even
 
 
 def _shares(masses: Tensor, otherwise: Tensor) -> Tensor:
@@ -119,13 +119,7 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
 
     def attach(self, after: nn.Module | Sequence[nn.Module]) -> None:
         """Refer to another next layer, or to all layers up to it."""
-        path = (after,) if isinstance(after, nn.Module) else tuple(after)
-        if not path or not isinstance(getattr(path[-1], "weight", None), Tensor):
-            raise ValueError(
-                f"after is {after!r}, but it takes a layer with weights, or the layers up to one: "
-                "Linear, Conv2d or LocallyConnected2d"
-            )
-        self._path = path
+        self._path = checked_path(after if isinstance(after, Sequence) else (after,))
 
     @classmethod
     def fit_in(cls, place: Place, **options: object) -> Place:
@@ -134,7 +128,10 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
         return place._replace(dropout=cls(float(place.dropout.p), path, **options))  # type: ignore[arg-type]
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training or input.numel() == 0:
+        if not self.training:
+            return input
+        F.check_tensor(input)
+        if input.numel() == 0:
             return input
         if not self._path:
             raise RuntimeError("WeightAwareDropout has no next layer; give it one by after= or attach(layer)")
