@@ -205,10 +205,24 @@ def test_a_group_without_sync_or_of_another_kind_is_an_error():
         EvolutionalDropout(0.5, process_group=object())
     with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
         convert_sync(EvolutionalDropout(0.5), "all")
+    with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
+        convert_sync(nn.Linear(2, 2), "all")
     stale = EvolutionalDropout(0.5, sync=True)
     stale._group = "gone"
-    with pytest.raises(RuntimeError, match="process group 'gone' of a synchronised layer is not there any more"):
-        _ = stale.process_group
+    for ask in (lambda: stale.process_group, lambda: stale(torch.ones(2, 3))):
+        with pytest.raises(RuntimeError, match="process group 'gone' of a synchronised layer is not there any more"):
+            ask()
+
+
+@pytest.mark.parametrize("sync", [None, 1, "gloo"])
+def test_sync_is_true_or_false(sync):
+    with pytest.raises(TypeError, match=f"sync is {sync!r}, but it takes True or False"):
+        EvolutionalDropout(0.5, sync=sync)
+
+
+def test_negative_moments_are_named():
+    with pytest.raises(ValueError, match=r"moments holds -2.0, but a mean of squares is not negative"):
+        evolutional_dropout(torch.ones(2, 3), moments=torch.tensor([1.0, -2.0, torch.nan]))
 
 
 def test_moments_of_the_wrong_length_are_named():
