@@ -82,13 +82,14 @@ def test_moments_are_those_of_the_whole_batch_to_1e_6(three_ranks, shape, dims, 
         np.testing.assert_allclose(moments, single, rtol=1e-12)
 
 
-def moments_of_equal_shares():
-    return global_moments(whole_batch(30).chunk(2)[dist.get_rank()]).numpy()
+def moments_of_two_shares(sizes):
+    return global_moments(whole_batch(30).split(sizes)[dist.get_rank()]).numpy()
 
 
-def test_two_ranks_as_well(two_ranks):
+@pytest.mark.parametrize("sizes", [(8, 8), (11, 5), (16, 0)])
+def test_two_ranks_as_well(two_ranks, sizes):
     single = second_moments(whole_batch(30)).numpy()
-    for moments in two_ranks(moments_of_equal_shares):
+    for moments in two_ranks(moments_of_two_shares, sizes):
         np.testing.assert_allclose(moments, single, rtol=1e-12)
 
 
