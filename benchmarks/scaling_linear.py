@@ -25,6 +25,7 @@ from distributed import Client, LocalCluster, futures_of, wait
 from dropout import Row, claim
 from rich.table import Table
 from scipy import sparse
+from sklearn.base import clone
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, iter_svmlight
 
@@ -137,27 +138,38 @@ def measure_error(folder: Path, seeds: int, partitions: int = 2) -> Row:
     return {"alone": alone, "cluster": ours, "difference": float(np.mean(ours) - np.mean(alone))}
 
 
-def kill_later(client: Client, seconds: float, done: threading.Event) -> None:
-    """SIGKILL to the worker that has most to do, after so many seconds of a fit."""
-    pids = client.run(os.getpid)
-    if not done.wait(seconds):
-        busy = max(client.processing().items(), key=lambda item: len(item[1]))[0]
-        os.kill(pids[busy], signal.SIGKILL)
+class Killer(threading.Thread):
+    """SIGKILL to the worker that has most to do, once a fit has had so many rounds, and a part of one."""
+
+    def __init__(self, client: Client, model: DaskDropoutSGDClassifier, rounds: float) -> None:
+        super().__init__()
+        self.client, self.model, self.rounds = client, model, rounds
+        self.pids, self.over, self.killed = client.run(os.getpid), threading.Event(), False
+
+    def run(self) -> None:
+        while len(self.seconds()) < int(self.rounds) and not self.over.wait(0.005):
+            pass
+        if not self.over.wait(self.rounds % 1 * (self.seconds() or [0.5])[-1]):
+            busy = max(self.client.processing().items(), key=lambda item: len(item[1]))[0]
+            os.kill(self.pids[busy], signal.SIGKILL)
+            self.killed = True
+
+    def seconds(self) -> list[float]:
+        """Of the rounds so far."""
+        return self.model._descent.history["seconds"] if hasattr(self.model, "_descent") else []
 
 
-def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], workers: int, after: float) -> Row:
+def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], workers: int, rounds: float) -> Row:
     """A fit on a cluster of its own, one worker of which is killed."""
     with cluster_of(workers) as cluster, Client(cluster) as client:
-        done, before = threading.Event(), set(client.nthreads())
-        killer = threading.Thread(target=kill_later, args=(client, after, done))
+        killer = Killer(client, model, rounds)
         killer.start()
         start = time.perf_counter()
         coef = model.fit(*data).coef_
         seconds = time.perf_counter() - start
-        done.set()
+        killer.over.set()
         killer.join()
-        gone = before - set(client.nthreads())
-    return {"workers": workers, "after": after, "killed": len(gone) == 1, "coef": coef, "seconds": seconds}
+    return {"workers": workers, "rounds": rounds, "killed": killer.killed, "coef": coef, "seconds": seconds}
 
 
 def measure_kills(kills: int) -> Row:
@@ -165,16 +177,13 @@ def measure_kills(kills: int) -> Row:
     data = large_data(*DISTURBED, 4)
     model = DaskDropoutSGDClassifier(max_iter=12, tol=None, random_state=0)
     with cluster_of(2) as cluster, Client(cluster):
-        start = time.perf_counter()
-        expected = model.fit(*data).coef_.copy()
-        whole = time.perf_counter() - start
-    plan = [(2, share) for share in (np.arange(kills) + 0.5) / kills]
-    lonely = max(1, kills // 3)
-    plan += [(1, share) for share in (np.arange(lonely) + 0.5) / lonely]
-    fits = [disturbed_fit(model, data, workers, 0.9 * whole * share) for workers, share in plan]
+        expected = clone(model).fit(*data).coef_
+    plan = [(2, rounds) for rounds in np.linspace(0.2, 10.7, kills).tolist()]
+    plan += [(1, rounds) for rounds in np.linspace(3.4, 8.9, max(1, kills // 3)).tolist()]
+    fits = [disturbed_fit(clone(model), data, *moment) for moment in plan]
     for fit in fits:
         fit["same"] = bool(np.array_equal(fit.pop("coef"), expected))
-    return {"undisturbed": whole, "fits": fits}
+    return {"fits": fits}
 
 
 def measure(asked: argparse.Namespace) -> tuple[Row, list[Row], list[Any]]:
