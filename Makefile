@@ -25,6 +25,7 @@ bench: .venv/installed  ## ours against the peers in one run: prints a table, wr
 	$(BIN)/python benchmarks/linear.py
 	$(BIN)/python benchmarks/networks.py
 	$(BIN)/python benchmarks/zoo.py
+	$(BIN)/python benchmarks/scaling.py
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned versions into .venv: a minute or two, some 2.5 GB"

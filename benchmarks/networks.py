@@ -153,7 +153,7 @@ def main() -> None:
 def write(path: Path, found: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found, indent=1))
+    unfinished.write_text(json.dumps(found, indent=1) + "\n")
     unfinished.replace(path)
 
 

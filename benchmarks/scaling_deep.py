@@ -1,4 +1,4 @@
-"""What synchronised dropout costs: steps of the CIFAR-10 network under DDP, in processes that share a machine.
+"""Part of scaling.py: what synchronised dropout costs in steps of the CIFAR-10 network under DDP, on one machine.
 
 Two kinds of steps take turns in the same processes, with the same weights, batches and noise: DDP alone, and DDP whose
 dropout follows the batch of all processes. A turn is a few steps between two barriers; in each round the order is
@@ -9,20 +9,15 @@ both. The all_reduce alone is timed too.
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import tempfile
 import time
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from dropout import claim, claims_table, machine
-from networks import write
+from dropout import Row, claim
+from gloo import on_ranks
 from numpy import median, percentile
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -32,9 +27,7 @@ from evodrop.nn import EvolutionalDropout, convert_sync
 from evodrop.nn.evolving import Evolving
 
 NETWORK, BATCH, STEPS = "cifar10", 128, 4  # the batch of all processes together; steps of a turn
-PATIENCE = timedelta(minutes=20)
 PLAIN, SYNCED, REDUCE = "DDP", "DDP, synchronised dropout", "one all_reduce"
-Seconds = dict[str, list[float]]
 
 
 class Contest:
@@ -77,33 +70,19 @@ class Contest:
         dist.all_reduce(self.sums)
 
 
-def work(rank: int, ranks: int, rounds: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=ranks, timeout=PATIENCE
-    )
+def work(ranks: int, rounds: int) -> Row:
     torch.manual_seed(0)
     contest, order = Contest(ranks), random.Random(0)  # the same order on every rank
-    seconds: Seconds = {name: [] for name in (PLAIN, SYNCED, REDUCE)}
+    seconds: dict[str, list[float]] = {name: [] for name in (PLAIN, SYNCED, REDUCE)}
     for name in seconds:
         contest.turn(name)
     for _ in range(rounds):
         for name in order.sample(list(seconds), len(seconds)):
             seconds[name].append(contest.turn(name))
-    if rank == 0:
-        torch.save({"seconds": seconds, "units": len(contest.sums) - 1}, Path(folder) / "found")
-    dist.destroy_process_group()
+    return {"seconds": seconds, "units": len(contest.sums) - 1}
 
 
-def measure(ranks: int, rounds: int) -> dict[str, Any]:
-    """What rank 0 has found."""
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (ranks, rounds, folder), nprocs=ranks)
-        found: dict[str, Any] = torch.load(Path(folder) / "found", weights_only=True)
-    return found
-
-
-def table_of(found: dict[int, dict[str, Any]]) -> Table:
+def table_of(found: dict[int, Row]) -> Table:
     table = Table("processes", "contestant", title=f"\nthe {NETWORK} network, {BATCH} examples a step in all")
     for heading in ("median ms a step", "ratio to DDP", "middle half of the ratios"):
         table.add_column(heading, justify="right")
@@ -117,24 +96,13 @@ def table_of(found: dict[int, dict[str, Any]]) -> Table:
     return table
 
 
-def ratios_of(found: dict[str, Any], name: str) -> list[float]:
+def ratios_of(found: Row, name: str) -> list[float]:
     """Round by round, against DDP alone."""
     return [one / plain for one, plain in zip(found["seconds"][name], found["seconds"][PLAIN], strict=True)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="synchronised dropout, in about five minutes")
-    parser.add_argument("--quick", action="store_true", help="a look, with few rounds")
-    parser.add_argument("--json", type=Path, default=Path("build/bench/scaling_deep.json"), help="default: %(default)s")
-    asked, about = parser.parse_args(), machine() | {"cores": os.cpu_count()}
-    found = {ranks: measure(ranks, 3 if asked.quick else 40) for ranks in (1, 2)}
-    overhead = median(ratios_of(found[2], SYNCED))
+def measure(asked: argparse.Namespace) -> tuple[Row, list[Row], list[Any]]:
+    found = {ranks: on_ranks(ranks, work, ranks, 3 if asked.quick else 40)[0] for ranks in (1, 2)}
+    overhead, units = median(ratios_of(found[2], SYNCED)), found[2]["units"]
     claims = [claim("a step with synchronised dropout / DDP alone, 2 processes", overhead, "<=", 1.03)]
-    heading = ", ".join(f"{name} {value}" for name, value in about.items())
-    message = f"a step communicates {8 * (found[2]['units'] + 1):,} bytes for {found[2]['units']:,} units"
-    Console(width=120, highlight=False).print(heading, table_of(found), message, claims_table(claims, "1 thread each"))
-    write(asked.json, {"machine": about, "found": found, "claims": claims})
-
-
-if __name__ == "__main__":
-    main()
+    return found, claims, [table_of(found), f"a step communicates {8 * (units + 1):,} bytes for {units:,} units"]

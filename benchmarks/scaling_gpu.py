@@ -1,28 +1,24 @@
-"""Forward plus backward of dropout layers on a GPU: nn.Dropout, and ours by plain torch and by the Triton kernels.
+"""Part of scaling.py: dropout layers on a GPU, nn.Dropout and ours by plain torch and by the Triton kernels.
 
-The contestants take turns in random order. A call goes through autograd on 128 float32 rows; the clock stops when the
-device has finished. Without a GPU the same calls are timed on the CPU, with the numba kernels in the place of Triton's,
-which shows that the benchmark runs and what the plain path costs, but nothing about a GPU.
+The contestants take turns in random order. A call goes forward and backward on 128 float32 rows; the clock stops when
+the device has finished. Without a GPU the same calls are timed on the CPU, with the numba kernels in the place of
+Triton's, which shows that the benchmark runs and what the plain path costs, but nothing about a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
+from dropout import Row
 from numpy import median
-from rich.console import Console
 from rich.table import Column, Table
 from torch import Tensor, nn
 
 from evodrop.nn import EvolutionalDropout, use_backend
-
-Row = dict[str, Any]
 
 ROWS, P, WARM_UP = 128, 0.5, 3
 UNITS, QUICK = (256, 1024, 4096, 16384), (256, 1024)
@@ -71,20 +67,8 @@ def speed_table(rows: list[Row], device: torch.device) -> Table:
     return table
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="dropout layers on a GPU, in a minute")
-    parser.add_argument("--quick", action="store_true", help="fewer units and rounds")
-    parser.add_argument("--json", type=Path, default=Path("build/bench/scaling_gpu.json"), help="default: %(default)s")
-    asked = parser.parse_args()
+def measure(asked: argparse.Namespace) -> tuple[Row, list[Row], list[Any]]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     rows = [race(d, 5 if asked.quick else 50, device) for d in (QUICK if asked.quick else UNITS)]
     about = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU: this says nothing about one"
-    Console(width=120, highlight=False).print(about, speed_table(rows, device))
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = asked.json.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps({"device": about, "torch": torch.__version__, "times": rows}, indent=1))
-    unfinished.replace(asked.json)
-
-
-if __name__ == "__main__":
-    main()
+    return {"device": about, "times": rows}, [], [speed_table(rows, device), about]

@@ -1,41 +1,50 @@
-"""DaskDropoutSGDClassifier on 1 and 2 worker processes: wall time of a large fit, test error on text, and kills.
+"""Part of scaling.py: DaskDropoutSGDClassifier on 1 and 2 worker processes.
 
 * **time**: synthetic rows with Zipf features, made by the workers. One worker and two take turns on clusters that are
   there before the clock starts; both fit the same partitions, so both have to find the same model, which is checked.
 * **error** (``--data``): 20 Newsgroups on 2 workers beside DropoutSGDClassifier, means over seeds.
 * **kills**: fits in each of which a worker is killed (SIGKILL) at another moment; each has to end in the model of an
   undisturbed fit, to the last bit.
-
-Leave the machine alone meanwhile: a load above the number of workers makes the times mean nothing, and is printed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import signal
 import threading
 import time
 import warnings
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask import array, delayed
 from distributed import Client, LocalCluster, futures_of, wait
-from rich.console import Console
+from dropout import Row, claim
 from rich.table import Table
 from scipy import sparse
+from sklearn.base import clone
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, iter_svmlight
 
-Row = dict[str, Any]
-TIME_LIMIT, ERROR_LIMIT = 0.65, 0.5  # of one worker's time; points of test error
 ZIPF, NONZEROS = 1.1, 74
+DISTURBED = 40_000, 20_000  # rows and features of the fits in which a worker is killed
+
+
+class Extent(NamedTuple):
+    """Of the large fit, and how many fits are disturbed."""
+
+    rows: int
+    d: int
+    partitions: int
+    epochs: int
+    turns: int
+    kills: int
+
+
+FULL, QUICK = Extent(10**6, 10**6, 2, 10, 3, 10), Extent(20_000, 10_000, 2, 3, 1, 2)
 
 
 def make_rows(number: int, n: int, d: int) -> tuple[sparse.csr_array, np.ndarray]:
@@ -103,25 +112,17 @@ def _compile() -> None:
     DropoutSGDClassifier(loss="log_loss", max_iter=2, tol=None).fit(X, y)
 
 
-def measure_time(rows: int, d: int, partitions: int, epochs: int, turns: int) -> Row:
-    data, results, models = large_data(rows, d, partitions), [], []
-    for _ in range(turns):
+def measure_time(extent: Extent) -> Row:
+    data, results, models = large_data(extent.rows, extent.d, extent.partitions), [], []
+    for _ in range(extent.turns):
         for workers in (1, 2):
-            model, row = timed_fit(workers, data, epochs)
+            model, row = timed_fit(workers, data, extent.epochs)
             results.append(row)
             models.append(model.coef_)
     fits = {workers: [row["fit"] for row in results if row["workers"] == workers] for workers in (1, 2)}
     ratio = float(np.median(np.divide(fits[2], fits[1])))
-    same = all(np.array_equal(models[0], coef) for coef in models)
-    return {
-        "rows": rows,
-        "d": d,
-        "partitions": partitions,
-        "epochs": epochs,
-        "turns": results,
-        "ratio": ratio,
-        "same": same,
-    }
+    unlike = sum(not np.array_equal(models[0], coef) for coef in models)
+    return {**extent._asdict(), "turns": results, "ratio": ratio, "unlike": unlike}
 
 
 def measure_error(folder: Path, seeds: int, partitions: int = 2) -> Row:
@@ -137,101 +138,82 @@ def measure_error(folder: Path, seeds: int, partitions: int = 2) -> Row:
     return {"alone": alone, "cluster": ours, "difference": float(np.mean(ours) - np.mean(alone))}
 
 
-def kill_later(client: Client, seconds: float, done: threading.Event) -> None:
-    """SIGKILL to the worker that has most to do, after so many seconds of a fit."""
-    pids = client.run(os.getpid)
-    if not done.wait(seconds):
-        busy = max(client.processing().items(), key=lambda item: len(item[1]))[0]
-        os.kill(pids[busy], signal.SIGKILL)
+class Killer(threading.Thread):
+    """SIGKILL to the worker that has most to do, once a fit has had so many rounds, and a part of one."""
+
+    def __init__(self, client: Client, model: DaskDropoutSGDClassifier, rounds: float) -> None:
+        super().__init__()
+        self.client, self.model, self.rounds = client, model, rounds
+        self.pids, self.over, self.killed = client.run(os.getpid), threading.Event(), False
+
+    def run(self) -> None:
+        while len(self.seconds()) < int(self.rounds) and not self.over.wait(0.005):
+            pass
+        if not self.over.wait(self.rounds % 1 * (self.seconds() or [0.5])[-1]):
+            busy = max(self.client.processing().items(), key=lambda item: len(item[1]))[0]
+            os.kill(self.pids[busy], signal.SIGKILL)
+            self.killed = True
+
+    def seconds(self) -> list[float]:
+        """Of the rounds so far."""
+        return self.model._descent.history["seconds"] if hasattr(self.model, "_descent") else []
 
 
-def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], workers: int, after: float) -> Row:
+def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], workers: int, rounds: float) -> Row:
     """A fit on a cluster of its own, one worker of which is killed."""
     with cluster_of(workers) as cluster, Client(cluster) as client:
-        done, before = threading.Event(), set(client.nthreads())
-        killer = threading.Thread(target=kill_later, args=(client, after, done))
+        killer = Killer(client, model, rounds)
         killer.start()
         start = time.perf_counter()
         coef = model.fit(*data).coef_
         seconds = time.perf_counter() - start
-        done.set()
+        killer.over.set()
         killer.join()
-        gone = before - set(client.nthreads())
-    return {"workers": workers, "after": after, "killed": len(gone) == 1, "coef": coef, "seconds": seconds}
+    return {"workers": workers, "rounds": rounds, "killed": killer.killed, "coef": coef, "seconds": seconds}
 
 
-def measure_kills(rows: int, d: int, kills: int) -> Row:
+def measure_kills(kills: int) -> Row:
     """Kills spread over the length of a fit, on two workers, and a third as many of a worker that is the only one."""
-    data = large_data(rows, d, 4)
+    data = large_data(*DISTURBED, 4)
     model = DaskDropoutSGDClassifier(max_iter=12, tol=None, random_state=0)
     with cluster_of(2) as cluster, Client(cluster):
-        start = time.perf_counter()
-        expected = model.fit(*data).coef_.copy()
-        whole = time.perf_counter() - start
-    plan = [(2, share) for share in (np.arange(kills) + 0.5) / kills]
-    plan += [(1, share) for share in (np.arange(kills // 3) + 0.5) / max(1, kills // 3)]
-    fits = [disturbed_fit(model, data, workers, 0.9 * whole * share) for workers, share in plan]
+        expected = clone(model).fit(*data).coef_
+    plan = [(2, rounds) for rounds in np.linspace(0.2, 10.7, kills).tolist()]
+    plan += [(1, rounds) for rounds in np.linspace(3.4, 8.9, max(1, kills // 3)).tolist()]
+    fits = [disturbed_fit(clone(model), data, *moment) for moment in plan]
     for fit in fits:
         fit["same"] = bool(np.array_equal(fit.pop("coef"), expected))
-    return {"undisturbed": whole, "fits": fits}
+    return {"fits": fits}
 
 
-def machine() -> Row:
-    names = ("numpy", "scipy", "numba", "dask", "distributed", "evodrop")
-    return {"machine": platform.machine(), "cores": os.cpu_count()} | {name: version(name) for name in names}
-
-
-def report(found: Row) -> Table:
-    table = Table("figure", "measured", "bound", "result", title="DaskDropoutSGDClassifier")
-
-    def line(text: str, value: str, bound: str, holds: bool) -> None:
-        table.add_row(text, value, bound, "pass" if holds else "MISS")
-
-    fit = found["time"]
-    size = f"{fit['rows']:,} rows, d = {fit['d']:,}, {fit['partitions']} partitions"
-    line(f"time of 2 workers / 1, {size}", f"{fit['ratio']:.3f}", f"<= {TIME_LIMIT}", fit["ratio"] <= TIME_LIMIT)
-    line("all these models equal", str(fit["same"]), "True", fit["same"])
-    if error := found.get("error"):
-        value = error["difference"]
-        line(
-            "test error less that of one process, 20news",
-            f"{value:+.2f} points",
-            f"<= {ERROR_LIMIT}",
-            value <= ERROR_LIMIT,
-        )
-    for workers in (2, 1):
-        fits = [row for row in found["kills"]["fits"] if row["workers"] == workers]
-        hit, right = sum(row["killed"] for row in fits), sum(row["killed"] and row["same"] for row in fits)
-        text = f"one of {workers} killed: completed and equal" if workers > 1 else "the only worker killed"
-        line(text, f"{right} of {hit} (of {len(fits)} tries)", f"{len(fits)} of {len(fits)}", right == len(fits) > 0)
-    return table
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=10**6, help="of the large fit; default: %(default)s")
-    parser.add_argument("--features", type=int, default=10**6, help="default: %(default)s")
-    parser.add_argument("--partitions", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
-    parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--kills", type=int, default=10, help="default: %(default)s")
-    parser.add_argument("--data", type=Path, help="folder with 20news: measures the test error too")
-    parser.add_argument(
-        "--json", type=Path, default=Path("build/bench/scaling_linear.json"), help="default: %(default)s"
-    )
-    asked = parser.parse_args()
+def measure(asked: argparse.Namespace) -> tuple[Row, list[Row], list[Any]]:
     warnings.filterwarnings("ignore", "Sending large graph")  # 20news is in memory here
-    found: Row = {"about": machine()}
-    found["time"] = measure_time(asked.rows, asked.features, asked.partitions, asked.epochs, asked.turns)
+    extent = QUICK if asked.quick else FULL
+    found = {"time": measure_time(extent), "kills": measure_kills(extent.kills)}
     if asked.data:
-        found["error"] = measure_error(asked.data, seeds=3)
-    found["kills"] = measure_kills(min(asked.rows, 40_000), min(asked.features, 20_000), asked.kills)
-    Console(width=130, highlight=False).print(json.dumps(found["about"]), report(found))
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = asked.json.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found, indent=1))
-    unfinished.replace(asked.json)
+        found["error"] = measure_error(asked.data, 1 if asked.quick else 3)
+    return found, claims_of(found), [fits_table(found), *([] if asked.data else ["no --data, so no test error"])]
 
 
-if __name__ == "__main__":
-    main()
+def claims_of(found: Row) -> list[Row]:
+    fit = found["time"]
+    size = f"{fit['rows']:,} rows, d = {fit['d']:,}"
+    claims = [
+        claim(f"time of a Dask fit, 2 workers / 1, {size}", fit["ratio"], "<=", 0.65),
+        claim("models of these fits that differ", fit["unlike"], "<=", 0),
+    ]
+    if "error" in found:
+        points = abs(found["error"]["difference"])
+        claims.append(claim("test error of 20news, 2 workers less one process, points", points, "<=", 0.5))
+    for workers, text in ((2, "one of two workers"), (1, "the only worker")):
+        fits = [row for row in found["kills"]["fits"] if row["workers"] == workers]
+        right = sum(row["killed"] and row["same"] for row in fits)
+        claims.append(claim(f"fits with {text} killed that end in the same model", right, ">=", len(fits)))
+    return claims
+
+
+def fits_table(found: Row) -> Table:
+    table = Table("workers", "fit, s", "median round, s", "load", title="\nDaskDropoutSGDClassifier")
+    for row in found["time"]["turns"]:
+        table.add_row(str(row["workers"]), *(f"{row[name]:.3g}" for name in ("fit", "round", "load")))
+    return table

@@ -1,27 +1,23 @@
-"""The rates of one machine from which docs/scaling.md works out larger ones; they go to docs/scaling_rates.json.
-
-Each is a median of repeats. Leave the machine alone meanwhile; then `python docs/scaling.py` renews the page.
-"""
+"""Part of scaling.py: the rates of one machine from which docs/scaling.md works out larger ones: medians of repeats."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
-from multiprocessing.queues import Queue
-from pathlib import Path
-from queue import Empty
+from typing import Any
 
 import numpy as np
+import torch
+import torch.distributed
+from dropout import Row
+from gloo import on_ranks
 from linear import SHAPES, TINY, zipf_data
+from rich.table import Column, Table
 
 from evodrop.linear import DropoutSGDClassifier
 
-FILE = Path(__file__).parents[1] / "docs" / "scaling_rates.json"
-NUMBERS, LONGEST = 512, 120.0  # of an all_reduce, and seconds to wait for its processes
+NUMBERS = 512  # of an all_reduce
 
 
 def linear_nonzeros_per_second(quick: bool) -> float:
@@ -33,37 +29,16 @@ def linear_nonzeros_per_second(quick: bool) -> float:
 
 def all_reduce_seconds(quick: bool) -> float:
     """Of a few numbers by gloo, between 2 processes."""
-    context = get_context("spawn")
-    answer: Queue[float] = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        store, repeats = f"file://{folder}/store", 50 if quick else 2000
-        ranks = [context.Process(target=reduce_often, args=(rank, store, repeats, answer)) for rank in range(2)]
-        try:
-            for rank in ranks:
-                rank.start()
-            return answer.get(timeout=LONGEST)
-        except Empty:
-            raise SystemExit(f"no all_reduce within {LONGEST:.0f} s: its processes say why above") from None
-        finally:
-            for rank in ranks:
-                rank.join(5)
-                rank.terminate()
+    return float(np.median(on_ranks(2, reduce_often, 50 if quick else 2000)[0]))
 
 
-def reduce_often(rank: int, store: str, repeats: int, answer: Queue[float]) -> None:
-    import torch
-    import torch.distributed
-
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+def reduce_often(repeats: int) -> list[float]:
     numbers, seconds = torch.zeros(NUMBERS, dtype=torch.float64), []
     for _ in range(repeats):
         start = time.perf_counter()
         torch.distributed.all_reduce(numbers)
         seconds.append(time.perf_counter() - start)
-    if rank == 0:
-        answer.put(float(np.median(seconds)))
-    torch.distributed.destroy_process_group()
+    return seconds
 
 
 def dask_seconds_per_round(quick: bool) -> float:
@@ -83,23 +58,9 @@ def dask_seconds_per_round(quick: bool) -> float:
 MEASURES: tuple[Callable[[bool], float], ...] = (linear_nonzeros_per_second, all_reduce_seconds, dask_seconds_per_round)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="measure the rates that docs/scaling.md starts from")
-    parser.add_argument("--quick", action="store_true", help="a look: small data, few repeats")
-    parser.add_argument("--json", type=Path, default=FILE, help="default: docs/scaling_rates.json")
-    asked = parser.parse_args()
-    found: dict[str, float | None] = {}
-    for measure in MEASURES:
-        try:
-            found[measure.__name__] = float(f"{measure(asked.quick):.3g}")
-        except ImportError as error:
-            found[measure.__name__] = None
-            print(f"{measure.__name__} is not measured: {error}")
-    print(json.dumps(found, indent=2))
-    unfinished = asked.json.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found, indent=2) + "\n")
-    unfinished.replace(asked.json)
-
-
-if __name__ == "__main__":
-    main()
+def measure(asked: argparse.Namespace) -> tuple[Row, list[Row], list[Any]]:
+    found = {rate.__name__: float(f"{rate(asked.quick):.3g}") for rate in MEASURES}
+    table = Table("rate", Column("measured", justify="right"), title="\nwhat docs/scaling.md starts from")
+    for name, value in found.items():
+        table.add_row(name, f"{value:.3g}")
+    return found, [], [table]

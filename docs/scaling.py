@@ -3,8 +3,8 @@
     python docs/scaling.py            renew the page
     python docs/scaling.py --check    leave it alone; show what differs, and fail if anything does
 
-``benchmarks/scaling_rates.py`` measures the rates. The name of a block is that of a function of ``scaling_blocks``; see
-``pages`` for the rest.
+``benchmarks/scaling.py --rates`` measures the rates. The name of a block is that of a function of ``scaling_blocks``;
+see ``pages`` for the rest.
 """
 
 from __future__ import annotations

@@ -23,6 +23,13 @@ def client():
         yield client
 
 
+@pytest.fixture
+def current_client(client):
+    """The same, in use: fits find it by themselves."""
+    with client.as_current():
+        yield client
+
+
 @pytest.fixture(scope="session")
 def two_ranks():
     """A gloo group of two processes; see :class:`process_groups.Ranks`."""

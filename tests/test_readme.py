@@ -50,11 +50,17 @@ def test_the_demo_ends_in_a_table():
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "peer"), [("dropout", "nn.Dropout"), ("linear", "SGDClassifier"), ("networks", "batched product")]
+    ("benchmark", "peer"),
+    [
+        ("dropout", "nn.Dropout"),
+        ("linear", "SGDClassifier"),
+        ("networks", "batched product"),
+        ("scaling --only=exact,gpu", "one process with their noise"),
+    ],
 )
 def test_a_benchmark_prints_its_tables_and_writes_json(benchmark, peer, tmp_path):
-    out = tmp_path / "bench.json"
-    command = [sys.executable, f"benchmarks/{benchmark}.py", "--quick", "--json", str(out)]
+    out, (name, *options) = tmp_path / "bench.json", benchmark.split()
+    command = [sys.executable, f"benchmarks/{name}.py", "--quick", "--json", str(out), *options]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert run.returncode == 0, run.stderr
     assert peer in run.stdout

@@ -1,4 +1,4 @@
-"""Examples cut into dask arrays, for tests."""
+"""Examples cut into dask arrays, and short fits to them, for tests."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from itertools import pairwise
 import numpy as np
 from dask import array, delayed
 from scipy import sparse
+
+from evodrop.linear import DaskDropoutSGDClassifier
+
+FIXED = {"random_state": 3, "max_iter": 4, "tol": None}
 
 
 def examples(n=300, d=40, classes=2, seed=0):
@@ -31,3 +35,8 @@ def cut(X, *edges, known=True):
         for part in parts
     ]
     return array.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def fitted(X, y, sample_weight=None, **options):
+    """A model after a few epochs on the current cluster."""
+    return DaskDropoutSGDClassifier(**{**FIXED, **options}).fit(X, y, sample_weight)

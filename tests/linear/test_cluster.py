@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-from dask_blocks import cut, examples
+from dask_blocks import FIXED, cut, examples, fitted
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -20,19 +20,8 @@ from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, read_
 from evodrop.linear.descent import DivergedError
 from evodrop.linear.rounds import Rounds
 
-pytest.importorskip("distributed")
+pytestmark = pytest.mark.usefixtures("current_client")
 X, Y = examples()
-FIXED = {"random_state": 3, "max_iter": 4, "tol": None}
-
-
-@pytest.fixture(autouse=True)
-def current(client):
-    with client.as_current():
-        yield
-
-
-def fitted(X, y, sample_weight=None, **options):
-    return DaskDropoutSGDClassifier(**{**FIXED, **options}).fit(X, y, sample_weight)
 
 
 def assert_same(one, other):
@@ -188,21 +177,6 @@ def test_files_are_partitions(tmp_path):
     assert model.score(first, y) == model.score(first.compute(), y.compute())
     with pytest.raises(ValueError, match="files, which hold their labels"):
         model.fit(paths, Y)
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-def test_predictions_of_dask_arrays_are_those_of_arrays(classes):
-    X, y = examples(classes=classes)
-    model = fitted(cut(X, 99, 99, known=False), cut(y, 99, 99, known=False), loss="log_loss")
-    for edges in [(), (10, 10, 200)]:
-        for method in ("decision_function", "predict", "predict_proba", "predict_log_proba"):
-            found = getattr(model, method)(cut(X, *edges))
-            expected = getattr(model, method)(X)
-            assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-            np.testing.assert_array_equal(found.compute(), expected)
-    weight = np.random.default_rng(0).random(len(y))
-    assert model.score(cut(X, 10, 10), cut(y, 10, 10), weight) == pytest.approx(model.score(X, y, weight))
-    assert not hasattr(fitted(cut(X), cut(y)), "predict_proba")
 
 
 def test_parts_come_one_after_the_other():

@@ -76,6 +76,41 @@ def test_tuning_on_a_cluster_finds_the_same(client):
     assert rates[0] == rates[1]
 
 
+def test_fits_in_tasks_of_every_worker_do_not_wait_for_one_another(client, monkeypatch):
+    """Each task holds the only thread of its worker, and the fits need those threads."""
+    monkeypatch.setattr(connection, "WORKERS", 5)
+
+    def fit(seed):
+        return DaskDropoutSGDClassifier(random_state=seed, max_iter=2, tol=None).fit(cut(X, 100), Y).coef_
+
+    with client.as_current():
+        here = [fit(seed) for seed in range(3)]
+    for there, coef in zip(client.gather(client.map(fit, range(3), pure=False)), here, strict=True):
+        np.testing.assert_array_equal(there, coef)
+
+
+def test_a_search_of_scikit_learn_on_a_cluster(client):
+    from joblib import parallel_config
+    from sklearn.model_selection import GridSearchCV
+
+    model = DaskDropoutSGDClassifier(random_state=0, max_iter=2, tol=None)
+    found = []
+    for backend in ("sequential", "dask"):
+        with client.as_current(), parallel_config(backend=backend):
+            search = GridSearchCV(model, {"rate": [0.3, 0.6]}, cv=2, error_score="raise", n_jobs=-1)
+            found.append(search.fit(cut(X, 100), Y).cv_results_["mean_test_score"])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_client_that_is_closed_is_told(client):
+    from distributed import Client
+
+    with Client(client.scheduler.address, set_as_default=False) as closed:
+        pass
+    with pytest.raises(ConnectionError, match=f"the client {closed.id} is closed; make another"), connected(closed):
+        pass
+
+
 def test_an_error_on_a_worker_comes_back(client):
     with pytest.raises(ValueError, match="one class"):
         tune_step_size(ESTIMATOR, X, np.zeros(300), cluster=client, verbose=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dask import array, delayed
-from dask_blocks import cut, examples
+from dask_blocks import FIXED, cut, examples, fitted
 from scipy import sparse
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier
@@ -13,18 +13,8 @@ from evodrop.linear.blocks import read_svmlight
 from evodrop.linear.local_epochs import Iterates, add
 from evodrop.linear.partitions import STREAM_BITS, make_part, stream_of
 
+pytestmark = pytest.mark.usefixtures("current_client")
 X, Y = examples()
-FIXED = {"random_state": 3, "max_iter": 2, "tol": None}
-
-
-@pytest.fixture(autouse=True)
-def current(client):
-    with client.as_current():
-        yield
-
-
-def fitted(X, y, sample_weight=None, **options):
-    return DaskDropoutSGDClassifier(**{**FIXED, **options}).fit(X, y, sample_weight)
 
 
 def declared(like, *parts):
@@ -95,6 +85,7 @@ MISMATCHES = {
         array.from_array(X.toarray(), chunks=(300, 20)),
         Y,
     ),
+    r"X has the shape \(300,\), but it takes a row for each example": lambda: (array.ones(300), Y),
     r"y has the shape \(299,\), but X has 300 rows": lambda: (cut(X, 100), Y[1:]),
     "y has 299 values, but X has 300 rows": lambda: (cut(X, 100), cut(Y[1:], 50)),
     "y has 3 chunks of unknown size and X 2": lambda: (cut(X, 9, known=False), cut(Y, 5, 7, known=False)),
@@ -116,6 +107,32 @@ def test_data_in_memory_are_for_the_other_estimator():
         fitted(X, Y)
     with pytest.raises(ValueError, match="list of at least one svmlight file"):
         read_svmlight([])
+
+
+class Table:
+    """What a dask DataFrame looks like from here."""
+
+    def __dask_graph__(self):
+        return None
+
+    def to_dask_array(self, lengths):
+        raise NotImplementedError
+
+
+def test_tables_and_delayed_values_of_dask_are_told_how_to_become_arrays():
+    late = "dask.array.from_delayed makes one"
+    for other, remedy in ((Table(), r"values.to_dask_array\(lengths=True\) makes one"), (delayed(X), late)):
+        with pytest.raises(TypeError, match=f"X is a {type(other).__name__}, .*; {remedy}"):
+            fitted(other, Y)
+        with pytest.raises(TypeError, match=f"y is a {type(other).__name__}, but it takes an array; {remedy}"):
+            fitted(cut(X), other)
+
+
+@pytest.mark.parametrize("kind", ["tocoo", "tocsc"])
+def test_blocks_of_other_sparse_formats(kind):
+    blocks = cut(X, 100).map_blocks(lambda block: getattr(block, kind)(), dtype=float, meta=sparse.csr_array((0, 0)))
+    weight = np.arange(300) % 2
+    np.testing.assert_array_equal(fitted(blocks, Y, weight).coef_, fitted(cut(X, 100), Y, weight).coef_)
 
 
 def test_a_garbled_file_is_named_by_its_line(tmp_path):

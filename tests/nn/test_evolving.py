@@ -90,6 +90,15 @@ def test_a_state_dict_carries_the_sums_into_a_new_layer_and_not_into_one_without
         nn.Sequential(EvolutionalDropout(0.5)).load_state_dict(saved.state_dict())
 
 
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_sums_that_no_batch_has_are_not_loaded(bad):
+    """They would stay for ever: every unit would pass, and nobody would know."""
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    with pytest.raises(RuntimeError, match=r"0.running_sums holds sums of squares that are negative or not finite"):
+        nn.Sequential(layer).load_state_dict({"0.running_sums": torch.tensor([1.0, bad, 4.0])})
+    assert layer.running_sums is None
+
+
 def test_sums_stay_wide_in_half_precision():
     layer = EvolutionalDropout(0.5, momentum=0.3)
     moments = followed(layer)

@@ -82,13 +82,14 @@ def test_moments_are_those_of_the_whole_batch_to_1e_6(three_ranks, shape, dims, 
         np.testing.assert_allclose(moments, single, rtol=1e-12)
 
 
-def moments_of_equal_shares():
-    return global_moments(whole_batch(30).chunk(2)[dist.get_rank()]).numpy()
+def moments_of_two_shares(sizes):
+    return global_moments(whole_batch(30).split(sizes)[dist.get_rank()]).numpy()
 
 
-def test_two_ranks_as_well(two_ranks):
+@pytest.mark.parametrize("sizes", [(8, 8), (11, 5), (16, 0)])
+def test_two_ranks_as_well(two_ranks, sizes):
     single = second_moments(whole_batch(30)).numpy()
-    for moments in two_ranks(moments_of_equal_shares):
+    for moments in two_ranks(moments_of_two_shares, sizes):
         np.testing.assert_allclose(moments, single, rtol=1e-12)
 
 
@@ -205,10 +206,24 @@ def test_a_group_without_sync_or_of_another_kind_is_an_error():
         EvolutionalDropout(0.5, process_group=object())
     with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
         convert_sync(EvolutionalDropout(0.5), "all")
+    with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
+        convert_sync(nn.Linear(2, 2), "all")
     stale = EvolutionalDropout(0.5, sync=True)
     stale._group = "gone"
-    with pytest.raises(RuntimeError, match="process group 'gone' of a synchronised layer is not there any more"):
-        _ = stale.process_group
+    for ask in (lambda: stale.process_group, lambda: stale(torch.ones(2, 3))):
+        with pytest.raises(RuntimeError, match="process group 'gone' of a synchronised layer is not there any more"):
+            ask()
+
+
+@pytest.mark.parametrize("sync", [None, 1, "gloo"])
+def test_sync_is_true_or_false(sync):
+    with pytest.raises(TypeError, match=f"sync is {sync!r}, but it takes True or False"):
+        EvolutionalDropout(0.5, sync=sync)
+
+
+def test_negative_moments_are_named():
+    with pytest.raises(ValueError, match=r"moments holds -2.0, but a mean of squares is not negative"):
+        evolutional_dropout(torch.ones(2, 3), moments=torch.tensor([1.0, -2.0, torch.nan]))
 
 
 def test_moments_of_the_wrong_length_are_named():

@@ -46,12 +46,12 @@ def run(
     every batch of a network.
     """
     names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
-    folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
-    if cluster is not None:
-        folder = folder.absolute()  # workers have working folders of their own
     with resumable(), all_ranks(data, cluster) as leads:
         if not leads:
             return
+        folder = checked_out(out or Path("runs") / f"compare-{_name_of(dataset)}")
+        if cluster is not None:
+            folder = folder.absolute()  # workers have working folders of their own
         from evodrop.experiments.running.comparison import Question, compare
         from evodrop.linear.connection import joblib_on
 

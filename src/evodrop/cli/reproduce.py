@@ -37,13 +37,15 @@ def run(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    from evodrop.experiments.running.reproduction import Extent
-
-    extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
     with all_ranks(data) as leads:
-        if leads and name == "list":
+        if not leads:
+            return
+        from evodrop.experiments.running.reproduction import Extent
+
+        extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
+        if name == "list":
             _list(extent, data, jobs)
-        elif leads:
+        else:
             _reproduce(name, extent, results if check else None, jobs, data, out)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from scipy import sparse
 
 from evodrop.linear.svmlight import iter_svmlight
 
-__all__ = ["as_arrays", "is_dask", "paired_blocks", "read_svmlight"]
+__all__ = ["as_arrays", "check_rows", "is_dask", "paired_blocks", "read_svmlight"]
 
 CHUNK_ROWS = 10_000  # rows that are parsed at once
 
@@ -58,7 +59,8 @@ def read_svmlight(
 
 def is_dask(X: Any) -> bool:
     """Whether X is a dask array; asked without importing Dask."""
-    return type(X).__module__.partition(".")[0] == "dask" and hasattr(X, "map_blocks")
+    arrays = sys.modules.get("dask.array")
+    return arrays is not None and isinstance(X, arrays.Array)
 
 
 def as_arrays(X: Any, y: Any, n_features: int | None = None) -> tuple[Any, Any]:
@@ -70,7 +72,7 @@ def as_arrays(X: Any, y: Any, n_features: int | None = None) -> tuple[Any, Any]:
     if not is_dask(X):
         raise TypeError(
             f"X is a {type(X).__name__}, but a fit on a cluster takes a dask array or a list of svmlight files; "
-            "use DropoutSGDClassifier for data in memory"
+            f"{_remedy(X) or 'use DropoutSGDClassifier for data in memory'}"
         )
     if y is None:
         raise ValueError("y is None, but an array X needs its labels: a dask array or an array in memory")
@@ -83,15 +85,22 @@ def paired_blocks(X: Any, y: Any, weight: Any) -> list[tuple[Any, Any, Any]]:
     What is in memory is cut as X is. Arrays of Dask with known chunks are cut so, too; if chunks are unknown there have
     to be equally many, and the workers compare the lengths.
     """
-    if X.ndim != 2 or X.numblocks[1] != 1:
-        raise ValueError(
-            f"X has the shape {X.shape} in {X.numblocks} blocks, but a block holds whole rows: X.rechunk({{1: -1}})"
-        )
+    check_rows(X)
     columns = [
         [None] * X.numblocks[0] if values is None else _blocks(_cut(values, X, name))
         for name, values in (("y", y), ("sample_weight", weight))
     ]
     return list(zip(_blocks(X), *columns, strict=True))
+
+
+def check_rows(X: Any) -> None:
+    """Raise a ValueError if the blocks of X do not hold whole rows."""
+    if X.ndim != 2:
+        raise ValueError(f"X has the shape {X.shape}, but it takes a row for each example: two dimensions")
+    if X.numblocks[1] != 1:
+        raise ValueError(
+            f"X has the shape {X.shape} in {X.numblocks} blocks, but a block holds whole rows: X.rechunk({{1: -1}})"
+        )
 
 
 def _blocks(values: Any) -> list[Any]:
@@ -105,6 +114,8 @@ def _cut(values: Any, X: Any, name: str) -> Any:
     rows = X.chunks[0]
     known = not np.isnan(rows).any()
     if not is_dask(values):
+        if remedy := _remedy(values):
+            raise TypeError(f"{name} is a {type(values).__name__}, but it takes an array; {remedy}")
         values = np.asarray(values)
         if not known or values.shape != (sum(rows),):
             size = f"{sum(rows)} rows" if known else "chunks of unknown size (X.compute_chunk_sizes() finds them)"
@@ -121,6 +132,15 @@ def _cut(values: Any, X: Any, name: str) -> Any:
             f"{name} has {values.numblocks[0]} chunks of unknown size and X {X.numblocks[0]}; make them of equal chunks"
         )
     return values
+
+
+def _remedy(values: Any) -> str | None:
+    """How to make an array of what else Dask has: tables and delayed values."""
+    if not hasattr(type(values), "__dask_graph__"):
+        return None
+    if hasattr(type(values), "to_dask_array"):
+        return "values.to_dask_array(lengths=True) makes one"
+    return "dask.array.from_delayed makes one"
 
 
 def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[str]:

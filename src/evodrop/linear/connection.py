@@ -27,8 +27,8 @@ def connected(cluster: Any = None) -> Iterator[Any]:
     """
     client = _client(cluster)
     try:
-        _wait_for_a_worker(client)
-        with client.as_current():
+        with _thread_given_back(), client.as_current():
+            _wait_for_a_worker(client)
             yield client
     finally:
         if isinstance(cluster, str):
@@ -57,6 +57,8 @@ def _client(cluster: Any) -> Any:
     except ImportError as error:
         raise ImportError("a cluster needs Dask: pip install 'evodrop[dask]'") from error
     if isinstance(cluster, Client):
+        if cluster.status == "closed":
+            raise ConnectionError(f"the client {cluster.id} is closed; make another, distributed.Client(address)")
         return cluster
     if isinstance(cluster, str):
         return _reach(Client, cluster)
@@ -80,6 +82,20 @@ def _reach(make_client: Any, address: str) -> Any:
             f"no Dask scheduler answers at {address!r} within {ANSWER} seconds ({error}); "
             "start one with 'dask scheduler', or mend the address"
         ) from error
+
+
+@contextmanager
+def _thread_given_back() -> Iterator[None]:
+    """In a task of a worker, which has only so many threads: those that it waits for may need the one that waits."""
+    from distributed import get_worker, worker_client
+
+    try:
+        get_worker()
+    except ValueError:  # no task
+        yield
+        return
+    with worker_client():
+        yield
 
 
 def _wait_for_a_worker(client: Any) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "prepare",
     "squares_of",
     "stream_of",
+    "with_weight",
 ]
 
 Array = npt.NDArray[Any]
@@ -108,7 +109,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
     from evodrop.linear.validation import checked_examples
 
     try:
-        X, y, weight = _with_weight(X, y, weight)
+        X, y, weight = with_weight(X, y, weight)
         if X.shape[0] == 0:
             return _no_examples(number, X.shape[1])
         X, y, weight = checked_examples(DropoutSGDClassifier(), X, y, weight)
@@ -142,7 +143,7 @@ def prepare(part: Part, moments: Moments, recipe: Recipe) -> Ready:
     )
 
 
-def _with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
+def with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
     """Without the examples of weight 0: a partition of them alone is an empty one."""
     if len(y) != X.shape[0] or (weight is not None and len(weight) != len(y)):
         lengths = f"{X.shape[0]} rows, {len(y)} labels" + ("" if weight is None else f", {len(weight)} weights")

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from evodrop.linear.blocks import as_arrays, is_dask, paired_blocks
+from evodrop.linear.blocks import as_arrays, check_rows, is_dask, paired_blocks
 from evodrop.linear.classifier import has_probabilities
 from evodrop.linear.connection import connected
 from evodrop.linear.estimators import DropoutSGDClassifier
+from evodrop.linear.partitions import with_weight
 
 __all__ = ["BlockwiseClassifier"]
 
@@ -60,7 +61,7 @@ class BlockwiseClassifier(DropoutSGDClassifier):
             tasks = [delayed(_hits)(model, *block) for block in paired_blocks(X, y, sample_weight)]
             hits, weight = np.sum(client.gather(client.compute(tasks)), axis=0)
         if not weight > 0:
-            raise ValueError("X holds no example that has weight, so there is no score")
+            raise ValueError(f"the weights of the examples sum to {weight:g}, so there is no score")
         return float(hits / weight)
 
     def _scored(self, method: Callable[[Any], Array], X: Any, dtype: np.dtype[Any]) -> Any:
@@ -69,6 +70,9 @@ class BlockwiseClassifier(DropoutSGDClassifier):
         from dask.delayed import delayed
 
         check_is_fitted(self)
+        check_rows(X)
+        if not np.isnan(X.shape[1]) and X.shape[1] != self.n_features_in_:
+            raise ValueError(f"X has {X.shape[1]} features, but the model was fitted on {self.n_features_in_}")
         one = method(np.zeros((1, self.n_features_in_)))  # its shape, for blocks that have no row
         axes = {"drop_axis": 1} if one.ndim == 1 else {"chunks": (X.chunks[0], one.shape[1:])}
         none = one[:0].astype(dtype)
@@ -88,7 +92,8 @@ def _apply(block: Any, model: DropoutSGDClassifier, method: str, none: Array) ->
 
 
 def _hits(model: DropoutSGDClassifier, X: Any, y: Any, weight: Any) -> tuple[float, float]:
-    weight = np.ones(X.shape[0]) if weight is None else np.asarray(weight, np.float64)
+    X, y, weight = with_weight(X, y, weight)
     if X.shape[0] == 0:
         return 0.0, 0.0
+    weight = np.ones(X.shape[0]) if weight is None else np.asarray(weight, np.float64)
     return float(weight @ (model.predict(X) == np.asarray(y))), float(weight.sum())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
 from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_of
+from evodrop.nn.sync import name_of_group
 from evodrop.nn.zoo.protocol import Place
 from evodrop.nn.zoo.registry import WaterFillingDropout, checked_class
 
@@ -93,6 +94,7 @@ def convert_sync(model: M, process_group: Any = None) -> M:
         >>> convert_sync(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
         EvolutionalDropout(p=0.2, scheme='multinomial', sync=True)
     """
+    name_of_group(process_group)  # an error even if there is no layer to tell
     for layer in model.modules():
         if isinstance(layer, Evolving):
             layer.process_group, layer.sync = process_group, True

@@ -68,8 +68,10 @@ def draw_seed(device: torch.device, generator: torch.Generator | None = None) ->
 def _check_values(given: Tensor, law: Law) -> None:
     if law.source == "keep":
         checked_keep(given)
-    elif law.source == "probs":  # moments are the library's own, and may be infinite
+    elif law.source == "probs":
         checked_masses(given, "probs")
+    elif (negative := given < 0).any():  # moments may be infinite: such units pass
+        raise ValueError(f"moments holds {float(given[negative][0])}, but a mean of squares is not negative")
 
 
 def draw(

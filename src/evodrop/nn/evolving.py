@@ -39,6 +39,8 @@ class Evolving(DrawingDropout, HeldProbabilities):
         **options: Any,
     ) -> None:
         super().__init__(p, **options)
+        if not isinstance(sync, bool):
+            raise TypeError(f"sync is {sync!r}, but it takes True or False; a group of processes is process_group=")
         if process_group is not None and not sync:
             raise ValueError("process_group is given, but sync is False; sync=True shares the moments with the group")
         self.sync, self.process_group, self.momentum = sync, process_group, _checked_momentum(momentum)
@@ -105,6 +107,10 @@ class Evolving(DrawingDropout, HeldProbabilities):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if self.momentum is None:  # running sums are then as unexpected as any other name
             return super(HeldProbabilities, self)._load_from_state_dict(state_dict, prefix, *args)
+        sums, errors = state_dict.get(f"{prefix}running_sums"), args[-1]
+        if type(sums) is Tensor and not (sums.is_meta or (sums.isfinite() & (sums >= 0)).all()):
+            errors.append(f"{prefix}running_sums holds sums of squares that are negative or not finite; train anew")
+            return None
         return super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

@@ -66,9 +66,10 @@ def moments_of(sums: Tensor) -> Tensor:
 def all_reduce_sums(sums: Tensor, group: str | None) -> Tensor:
     """The sums over all ranks of the group, by default of all ranks there are; alone, the sums themselves.
 
+    A group that is gone is an error: its ranks would go on with different noise, and nobody would know.
     A compiler gets torch's functional collective, which it neither drops nor moves past another.
     """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if group is None and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return sums
     if needs_operator(sums):
         name = torch.distributed.distributed_c10d._get_default_group().group_name if group is None else group
@@ -97,7 +98,7 @@ def group_named(name: str | None) -> object:
         return None
     try:
         return torch.distributed.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
-    except (RuntimeError, ValueError, LookupError) as error:
+    except (RuntimeError, ValueError, LookupError, AttributeError) as error:
         raise RuntimeError(
             f"the process group {name!r} of a synchronised layer is not there any more; set its process_group anew, "
             "or use convert_sync"

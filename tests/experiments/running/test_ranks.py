@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import pytest
 import torch.distributed as dist
 
 from evodrop.experiments.datasets import load
@@ -67,7 +68,17 @@ def test_torchrun_trains_data_parallel_and_one_rank_reports(tmp_path):
     assert description["command"].startswith("torchrun --nnodes=1 --nproc-per-node=2 -m evodrop compare")
 
 
-def test_what_is_wrong_is_told_once_and_ends_all_ranks(tmp_path):
-    _, errors, code = torchrun("compare", "--methods=wishful", f"--out={tmp_path}")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["compare", "--methods=wishful", "--out=out"], "method is 'wishful'"),
+        (["compare", "--out=file"], "file"),
+        (["reproduce", "fig2-mnist", "--steps=many"], "--steps is 'many'"),
+    ],
+)
+def test_what_is_wrong_is_told_once_and_ends_all_ranks(tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    _, errors, code = torchrun(*words)
     assert code == 1
-    assert errors.count("evodrop: method is 'wishful'") == 1
+    assert [told in line for line in errors.splitlines() if line.startswith("evodrop: ")] == [True]
