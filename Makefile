@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-demo: .venv/installed  ## every dropout on the same network and the bundled digits, live, and a report in HTML
+demo: .venv/installed  ## the six usual methods on one network and the bundled digits, live, and a report in HTML
 	$(BIN)/evodrop compare
 
 test: .venv/installed  ## the whole test suite, with the examples in the docstrings

@@ -93,13 +93,13 @@ def rates() -> str:
 def text_bytes() -> str:
     """What is held and sent, whatever the rates."""
     text = Text()
-    held = text.rows * text.nonzeros * 12  # a float64 and a 32-bit index
+    held = text.rows * text.nonzeros * 24  # value and index, and for the noise a scaled value and a slot
     moments, model = 8 * text.features * (text.workers - 1), text.model_bytes()
     rows = [
         ["rows", f"{text.rows:,}"],
         ["non-zeros", f"{text.rows * text.nonzeros:.2e}"],
         ["data on each worker", f"{held / text.workers / 1e9:.1f} GB"],
-        ["second moments, once, sent in all", f"{moments / 1e6:.1f} MB"],
+        ["second moments, once, between the workers", f"{moments / 1e6:.1f} MB"],
         ["model (iterate and mean)", f"{model / 1e6:.2f} MB"],
         ["sent in all in a round", f"{2 * (text.workers - 1) * model / 1e6:.1f} MB"],
         ["models sent one after another in a round", text.messages()],

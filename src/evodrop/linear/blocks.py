@@ -27,6 +27,8 @@ def read_svmlight(
 ) -> tuple[Any, Any]:
     """svmlight files as dask arrays: X of CSR blocks and y, a block for each file, read by workers when needed.
 
+    It needs the extra ``dask``.
+
     Args:
         paths: the files, plain or packed by gzip or bzip2, as every worker sees them.
         n_features: how many columns X has. None lets the workers read the files once more, beforehand, to find the

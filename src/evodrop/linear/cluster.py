@@ -36,10 +36,11 @@ class DaskDropoutSGDClassifier(BlockwiseClassifier):
     .. math:: w = \sum_p \frac{n_p}{n} w_p.
 
     The model depends on ``random_state`` and on the partitions, not on the number of workers or their order. A worker
-    that dies costs what it was doing: Dask does it again, elsewhere, and the model is the same. One partition alone
-    gives the model of ``DropoutSGDClassifier``. More partitions can use more workers, but average more: have as many as
-    workers, or a few times as many. No process holds more examples than its partitions; the model, C d numbers, has
-    to fit each of them. Dask's dashboard shows every round as tasks ``run_epochs`` and ``count_hits``.
+    that dies costs what it held and was doing, and ten rounds at most: Dask does it again, elsewhere, and the model is
+    the same. One partition alone gives the model of ``DropoutSGDClassifier``. More partitions can use more workers, but
+    average more: have as many as workers, or a few times as many. No process holds more examples than its partitions;
+    the model, C d numbers, has to fit each of them. Dask's dashboard shows every round as tasks ``run_epochs`` and
+    ``count_hits``. It needs the extra ``dask``.
 
     Args:
         dropout, **parameters: as of :class:`DropoutSGDClassifier`. ``max_iter`` counts epochs; the rules to stop and to

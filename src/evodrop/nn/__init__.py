@@ -4,7 +4,8 @@
 ``functional``  the dropouts as functions
 ``modules``     the dropouts as layers
 ``evolving``    those of them that follow the batch, also one that is spread over processes
-``convert``     :func:`convert_dropout` swaps the dropouts of a model; :func:`convert_sync`
+``convert``     :func:`convert_dropout` swaps the dropouts of a model, :func:`convert_sync`
+                joins them over processes
 ``zoo``         every dropout that the paper cites, and the table of their names
 ``sync``        second moments of a batch that is spread over processes
 ``recall``      what activation checkpointing finds again

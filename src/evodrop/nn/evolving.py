@@ -140,7 +140,7 @@ class EvolutionalDropout(Evolving):
         process_group: the processes, instead of all; :func:`evodrop.nn.convert_sync` sets both in a whole model.
         momentum: share of this batch in a running second moment, in (0, 1]: the moments of a step t are
             sum_s (1 - momentum)^(t - s) sum_j x_sj^2 / sum_s (1 - momentum)^(t - s) n_s. For batches too small to
-            tell. Default: this batch only. The state_dict holds the sums.
+            tell their moments. Default: this batch only. The state_dict holds the sums.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.

@@ -58,7 +58,7 @@ ABOUTS: dict[type[nn.Module], About] = {
         source=PAPER,
         noise="multinomial, k draws among d units, mean 1, variance (d - 1)/k",
         learns="nothing",
-        cost="a draw for each unit kept",
+        cost="k draws an example",
         regularizer="as below with p_i = 1/d",
         use="to tell what draws do and what their probabilities do",
     ),
