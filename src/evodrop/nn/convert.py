@@ -51,7 +51,8 @@ def convert_dropout(
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
             nothing is changed.
         to: a name of :data:`evodrop.nn.zoo.ZOO` (``"data-dependent"`` only with ``probs=``), a class, or any function
-            from a rate to a module. With ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers that drop whole channels go on to do so.
+            from a rate to a module. With ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers
+            that drop whole channels go on to do so.
         only: predicate on (qualified name, module) that a layer has to satisfy.
         options: passed on to the new layers.
 

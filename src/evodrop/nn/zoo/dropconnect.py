@@ -116,9 +116,9 @@ class DropConnectLinear(_DropConnect, nn.Linear):
     The paper does not divide by 1 - p: its weights are ours over 1 - p, and the two have the same law. Divided, the
     mean is the plain layer, so a trained plain layer can be taken over and a new one begins at the usual scale.
 
-    In eval mode the default is the mean, the plain layer. With ``inference="sample"`` z is drawn from the Gaussian of the
-    same mean and variance, the paper's moment matching; the paper averages what the next activation makes of several
-    draws: average as many passes. :meth:`moments` has both moments.
+    In eval mode the default is the mean, the plain layer. With ``inference="sample"`` z is drawn from the Gaussian of
+    the same mean and variance, the paper's moment matching; the paper averages what the next activation makes of
+    several draws: average as many passes. :meth:`moments` has both moments.
 
     Args:
         in_features, out_features, bias, device, dtype: as in ``nn.Linear``.

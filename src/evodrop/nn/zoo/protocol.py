@@ -63,7 +63,9 @@ class Penalised(Protocol):
 
 
 class ZooDropout(_DropoutNd):
-    """A dropout that stands in the place of ``nn.Dropout``: noise on units; in eval mode the identity, unless its class says otherwise.
+    """A dropout that stands in the place of ``nn.Dropout``: noise on units.
+
+    In eval mode it is the identity, unless its class says otherwise.
 
     Attributes:
         about: the row of the table.
