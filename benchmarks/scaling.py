@@ -53,7 +53,8 @@ def main() -> None:
         console.print(*shown)
         found[name] = own
         claims += claimed
-    console.print(claims_table(claims, "1 thread a process"))
+    if claims:
+        console.print(claims_table(claims, "1 thread a process"))
     write(asked.json, {"machine": about, "quick": asked.quick, "found": found, "claims": claims})
     if asked.rates and "rates" in found:
         write(asked.rates, found["rates"])
