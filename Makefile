@@ -13,7 +13,7 @@ demo: .venv/installed  ## the six usual methods on one network and the bundled d
 	$(BIN)/evodrop compare
 
 test: .venv/installed  ## the whole test suite, with the examples in the docstrings
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/installed  ## style and types
 	$(BIN)/ruff check .

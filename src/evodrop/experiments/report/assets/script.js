@@ -66,6 +66,7 @@
     const plot = plots.get(id);
     const buttons = [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]]; // none that sends data
     const options = { responsive: true, displaylogo: false, displayModeBar: !narrow.matches, modeBarButtons: buttons };
+    document.getElementById(id).style.height = `${420 + 36 * Math.max(0, plot.lines.length - 6)}px`; // room for names
     drawn.add(id);
     return Plotly.react(id, plot.maps ? heat(plot) : traces(plot), layout(plot), options);
   }
