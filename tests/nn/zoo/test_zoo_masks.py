@@ -17,7 +17,7 @@ def test_masks_are_independent_bits(keep):
     assert off_diagonal.abs().max() < 5 / 50_000**0.5
 
 
-@pytest.mark.parametrize("block", [1, 40, 10**6])
+@pytest.mark.parametrize("block", [1, 12, 40, 10**6])
 def test_blocks_are_the_whole_product(block, monkeypatch):
     monkeypatch.setattr(masks, "BLOCK", block)
     x, weight = torch.randn(7, 2, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)
@@ -27,6 +27,13 @@ def test_blocks_are_the_whole_product(block, monkeypatch):
     found = torch.autograd.grad(ours, (x, weight), upstream)
     for one, other in zip(found, torch.autograd.grad(whole, (x, weight), upstream), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_gradients_in_half_precision_are_added_up_in_full(monkeypatch):
+    monkeypatch.setattr(masks, "BLOCK", 1)
+    x, weight = torch.ones(600, 1, 2, dtype=torch.bfloat16), torch.ones(2, 2, dtype=torch.bfloat16, requires_grad=True)
+    masked_linear(x, weight, torch.ones(600, 2, 2, dtype=torch.bool)).sum().backward()
+    assert (weight.grad == 600).all()  # in bfloat16, 256 + 1 is 256
 
 
 def test_masks_follow_the_seed_of_torch():

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from evodrop.nn.draw import draw_seed
 from evodrop.nn.operator import unmapped
+from evodrop.nn.zoo.gaussian import wide
 from evodrop.sampling import draw_mask
 from evodrop.threads import useful_threads
 
@@ -80,26 +81,36 @@ def masked_linear(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
 
 
 class _MaskedLinear(torch.autograd.Function):
-    """In blocks of examples, since the masked weights of all would not fit into any cache, nor perhaps into memory.
+    """In blocks of examples and outputs: the masked weights of all would fit into no cache, nor perhaps into memory.
 
-    The backward pass is made of torch's own operations on what was given, so it can be differentiated again.
+    Gradients are added up in float32 or wider, as in a product of whole matrices. The backward pass is made of torch's
+    own operations on what was given, so it can be differentiated again.
     """
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
         ctx.save_for_backward(input, weight, masks)
-        return torch.cat([torch.bmm(input[some], (weight * masks[some]).mT) for some in _blocks(masks)])
+        output = input.new_empty((*input.shape[:2], len(weight)))
+        for some, outputs in _blocks(masks):
+            output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
+        return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, masks = ctx.saved_tensors
-        to_input, to_weight = torch.empty_like(x), torch.zeros_like(weight)
-        for some in _blocks(masks):
-            to_input[some] = torch.bmm(grad[some], weight * masks[some])
-            to_weight += (torch.bmm(grad[some].mT, x[some]) * masks[some]).sum(0)
-        return to_input, to_weight, None
+        to_input, to_weight = (torch.zeros_like(one, dtype=wide(one.dtype)) for one in (x, weight))
+        for some, outputs in _blocks(masks):
+            coming, mask = grad[some, :, outputs], masks[some, outputs]
+            to_input[some] += torch.bmm(coming, weight[outputs] * mask)
+            to_weight[outputs] += (torch.bmm(coming.mT, x[some]) * mask).sum(0)
+        return to_input.to(x.dtype), to_weight.to(weight.dtype), None
 
 
-def _blocks(masks: Tensor) -> Iterator[slice]:
-    size = max(1, BLOCK // masks[0].numel())
-    return (slice(start, start + size) for start in range(0, len(masks), size))
+def _blocks(masks: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Many examples with all outputs where a mask is small, else an example with some of the outputs."""
+    n, outputs, inputs = masks.shape
+    across = max(1, min(outputs, BLOCK // max(1, inputs)))
+    many = max(1, BLOCK // max(1, across * inputs))
+    for start in range(0, n, many):
+        for first in range(0, outputs, across):
+            yield slice(start, start + many), slice(first, first + across)
