@@ -1,12 +1,14 @@
 """What every dropout of the zoo costs, forward and backward, on one thread of a CPU, beside ``nn.Dropout``.
 
-Dropouts of units race by themselves, on 128 examples of 4096 units. Those that work on weights race as a linear layer
-of 4096 x 4096, against ``nn.Dropout`` and the same linear layer. A mask of the weights per example takes 2 GB and 20 s
-at that size, so it races at 512. Batchwise dropout races between two layers of 2048, where it saves their work.
+Dropouts of units race by themselves, on 128 examples of 4096 units. Those that work with weights race as a linear layer
+of 4096 x 4096, against ``nn.Dropout`` and the same linear layer. A mask of the weights per example takes 2 GB and
+seconds, so it has fewer rounds, and a quick look takes it at 512. Batchwise dropout races between two layers of 2048,
+where it saves their work.
 
 The contestants take turns in random order, and the first call of a turn does not count, since the others have had the
-caches. The tables hold medians of the process's own time, which a busy machine disturbs less. To race another method,
-give it a line in one of the three lists.
+caches. The tables hold medians of the process's own time, which a busy machine disturbs less. A contestant is called by
+its name in the zoo, perhaps with a variant after a comma; to race another, give it a line in one of the lists.
+``--json docs/zoo_costs.json`` keeps the result for docs/zoo.py.
 """
 
 from __future__ import annotations
@@ -17,15 +19,16 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from dropout import STANDARD, Row, activations, claim, claims_table, machine
+from dropout import Row, activations, claim, claims_table, machine
 from networks import Call, Races, backward_of, race, write
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Column, Table
 from torch import nn
 
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout, convert_dropout
+from evodrop.nn import DataDependentDropout, EvolutionalDropout, MultinomialDropout, convert_dropout
 from evodrop.nn.zoo import (
+    AdaptiveRateDropout,
     BatchwiseDropout,
     DropConnectLinear,
     FastDropoutLinear,
@@ -33,32 +36,37 @@ from evodrop.nn.zoo import (
     Standout,
     VariationalDropout,
     VariationalLinear,
+    WaterFillingDropout,
+    WeightAwareDropout,
 )
 
-P, UNITS, FEWER, WIDTH = 0.5, 4096, 512, 2048
+P, UNITS, FEWER, WIDTH, STANDARD = 0.5, 4096, 512, 2048, "standard"
 Make = Callable[[int], nn.Module]  # makes a layer for so many units
 
 ON_UNITS: dict[str, Make] = {
     STANDARD: lambda _: nn.Dropout(P),
-    "BernoulliDropout": lambda _: BernoulliDropout(P),
-    "MultinomialDropout": lambda _: MultinomialDropout(P),
-    "EvolutionalDropout": lambda _: EvolutionalDropout(P),
-    "EvolutionalDropout, bernoulli": lambda _: EvolutionalDropout(P, scheme="bernoulli"),
-    "GaussianDropout": lambda _: GaussianDropout(P),
-    "VariationalDropout": lambda _: VariationalDropout(P),
-    "VariationalDropout, per unit": lambda d: VariationalDropout(P, per="unit", units=d),
-    "Standout": lambda _: Standout(P),
-    "BatchwiseDropout, alone": lambda _: BatchwiseDropout(P),
+    "uniform": lambda _: MultinomialDropout(P),
+    "data-dependent": lambda d: DataDependentDropout.from_data(activations(d)[0], P),
+    "evolutional": lambda _: EvolutionalDropout(P),
+    "water-filling": lambda _: WaterFillingDropout(P),
+    "gaussian": lambda _: GaussianDropout(P),
+    "variational": lambda _: VariationalDropout(P),
+    "variational, per unit": lambda d: VariationalDropout(P, per="unit", units=d),
+    "adaptive-rate": lambda _: AdaptiveRateDropout(P),
+    "adaptive-rate, per unit": lambda d: AdaptiveRateDropout(P, units=d),
+    "standout": lambda _: Standout(P),
+    "batchwise, alone": lambda _: BatchwiseDropout(P),
 }
 ON_WEIGHTS: dict[str, Make] = {
     STANDARD: lambda d: nn.Sequential(nn.Dropout(P), nn.Linear(d, d)),
-    "VariationalLinear": lambda d: VariationalLinear(d, d, p=P),
-    "FastDropoutLinear": lambda d: FastDropoutLinear(d, d, p=P),
-    "DropConnectLinear, a mask per batch": lambda d: DropConnectLinear(d, d, p=P, masks="batch"),
+    "weight-aware": lambda d: convert_dropout(ON_WEIGHTS[STANDARD](d), WeightAwareDropout),
+    "variational-weights": lambda d: VariationalLinear(d, d, p=P),
+    "fast": lambda d: FastDropoutLinear(d, d, p=P),
+    "dropconnect, a mask per batch": lambda d: DropConnectLinear(d, d, p=P, masks="batch"),
 }
 PER_EXAMPLE: dict[str, Make] = {
     STANDARD: ON_WEIGHTS[STANDARD],
-    "DropConnectLinear, a mask per example": lambda d: DropConnectLinear(d, d, p=P),
+    "dropconnect": lambda d: DropConnectLinear(d, d, p=P),
 }
 
 
@@ -74,28 +82,33 @@ def standard_between(d: int) -> nn.Module:
 
 BETWEEN: dict[str, Make] = {
     STANDARD: standard_between,
-    "BatchwiseDropout": lambda d: convert_dropout(standard_between(d), "batchwise"),
-}
-RACES: dict[str, tuple[dict[str, Make], int]] = {
-    f"units, d = {UNITS}": (ON_UNITS, UNITS),
-    f"a linear layer, d = {UNITS}": (ON_WEIGHTS, UNITS),
-    f"a linear layer, d = {FEWER}": (PER_EXAMPLE, FEWER),
-    f"between two linear layers, d = {WIDTH}": (BETWEEN, WIDTH),
+    "batchwise": lambda d: convert_dropout(standard_between(d), "batchwise"),
 }
 
 
-def measure(rounds: int) -> Races:
+def races_of(quick: bool) -> dict[str, tuple[dict[str, Make], int, int]]:
+    """Titles, with the contestants, the number of units and that of the rounds."""
+    rounds, wide = (2, FEWER) if quick else (12, UNITS)
+    return {
+        f"units, d = {UNITS}": (ON_UNITS, UNITS, rounds),
+        f"with a linear layer, d = {UNITS}": (ON_WEIGHTS, UNITS, rounds),
+        f"a linear layer with a mask per example, d = {wide}": (PER_EXAMPLE, wide, max(1, rounds // 6)),
+        f"between two linear layers, d = {WIDTH}": (BETWEEN, WIDTH, rounds),
+    }
+
+
+def measure(quick: bool) -> Races:
     torch.set_num_threads(1)
     with Progress(console=Console(stderr=True)) as progress:
         return {
             title: race({name: call_of(make, d) for name, make in makes.items()}, rounds)
-            for title, (makes, d) in progress.track(RACES.items(), description="races")
+            for title, (makes, d, rounds) in progress.track(races_of(quick).items(), description="races")
         }
 
 
 def table_of(title: str, times: dict[str, float]) -> Table:
     right = partial(Column, justify="right")
-    table = Table("", right("ms"), right("ratio"), title=f"\n{title}: forward + backward, and ratio to {STANDARD}")
+    table = Table("", right("ms"), right("ratio"), title=f"\n{title}: ms, and ratio to nn.Dropout")
     for name, milliseconds in times.items():
         table.add_row(name, f"{milliseconds:.2f}", f"{milliseconds / times[STANDARD]:.2f}")
     return table
@@ -103,16 +116,16 @@ def table_of(title: str, times: dict[str, float]) -> Table:
 
 def claims_of(races: Races) -> list[Row]:
     *_, between = races.values()
-    ratio = between["BatchwiseDropout"] / between[STANDARD]
-    return [claim(f"BatchwiseDropout / {STANDARD}, between two layers of {WIDTH}, batch 128", ratio, "<=", 0.6)]
+    ratio = between["batchwise"] / between[STANDARD]
+    return [claim(f"batchwise / nn.Dropout, between two layers of {WIDTH}, batch 128", ratio, "<=", 0.6)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="every dropout of the zoo, in about two minutes")
+    parser = argparse.ArgumentParser(description="every dropout of the zoo, in about three minutes")
     parser.add_argument("--quick", action="store_true", help="a look, with few rounds")
     parser.add_argument("--json", type=Path, default=Path("build/bench/zoo.json"), help="default: %(default)s")
     asked, about = parser.parse_args(), machine()
-    races = measure(2 if asked.quick else 12)
+    races = measure(asked.quick)
     claims, heading = claims_of(races), ", ".join(f"{name} {value}" for name, value in about.items())
     tables = [table_of(title, times) for title, times in races.items()]
     Console(width=120, highlight=False).print(heading, *tables, claims_table(claims, "1 thread"))

@@ -1,4 +1,4 @@
-"""The tables of docs/zoo.md, made again from the classes and from the records of results/zoo.
+"""The tables of docs/zoo.md, made again from the classes, the costs that were measured and the records of results/zoo.
 
     python docs/zoo.py                   renew the page
     python docs/zoo.py --check           leave it alone; show what differs, and fail if anything does
@@ -9,6 +9,7 @@ The name of a block is that of a function here; see ``pages`` for the rest.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from evodrop.experiments.report.reopening import DESCRIPTION, reopen
 from evodrop.nn.zoo import LINEAR, ZOO, about
 
 PAGE = Path(__file__).with_name("zoo.md")
+COSTS = Path(__file__).with_name("zoo_costs.json")  # by benchmarks/zoo.py
 RESULTS = Path(__file__).parents[1] / "results" / "zoo"
 NOT_YET = (
     "Not measured yet: no records of `evodrop compare --methods all --rate tune` are kept here. The command makes the "
@@ -66,6 +68,21 @@ def source(name: str) -> str:
     return row.source if re.search(r"\d{4}", row.source) else f"{row.source} {row.year}"
 
 
+def costs(path: Path = COSTS) -> str:
+    """What every dropout costs, as benchmarks/zoo.py measured it."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    rows, raced = [], set[str]()
+    for title, times in found["races"].items():
+        for contestant, ms in times.items():
+            name, comma, variant = contestant.partition(",")
+            raced.add(name)
+            rows.append([title, f"`{name}`{comma}{variant}", f"{ms:,.2f}", f"{ms / times['standard']:.2f}"])
+    if missing := sorted(set(ZOO) - raced):
+        raise SystemExit(f"{path} has no cost of {missing[0]!r}; `python benchmarks/zoo.py --json {path}` measures it")
+    where = f"One thread of a CPU ({found['machine']['CPU']}), torch {found['machine']['torch']}."
+    return f"{where}\n\n{table(('what races', 'method', 'ms', 'of `nn.Dropout`'), rows)}"
+
+
 def ranking(results: Path = RESULTS) -> str:
     """The table of each experiment that is kept, or that there is none."""
     folders = [path.parent for path in sorted(results.glob(f"**/{DESCRIPTION}"))]
@@ -104,7 +121,7 @@ def main() -> int:
     parser = parser_for(PAGE)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="of the records")
     options = parser.parse_args()
-    blocks = {"methods": methods, "places": places, "ranking": partial(ranking, options.results)}
+    blocks = {"methods": methods, "places": places, "costs": costs, "ranking": partial(ranking, options.results)}
     return renew(options.page, blocks, options.check)
 
 

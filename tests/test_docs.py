@@ -120,6 +120,14 @@ def test_a_block_of_the_zoo_that_nobody_makes_is_named(tmp_path):
     page.write_text("<!-- made: names -->\n<!-- end -->\n", encoding="utf-8")
     run = python("zoo.py", page)
     assert run.returncode == 1
-    assert (
-        "a block 'names', but a block is one of output (after a Python block), methods, places, ranking" in run.stderr
-    )
+    assert "a block 'names', but a block is one of output (after a Python block), methods, places," in run.stderr
+
+
+def test_a_dropout_whose_cost_was_not_measured_is_named(tmp_path):
+    costs = json.loads((DOCS / "zoo_costs.json").read_text(encoding="utf-8"))
+    for times in costs["races"].values():
+        times.pop("standout", None)
+    (tmp_path / "costs.json").write_text(json.dumps(costs), encoding="utf-8")
+    run = python("-c", f"import pathlib, zoo; zoo.costs(pathlib.Path({str(tmp_path / 'costs.json')!r}))")
+    assert run.returncode == 1
+    assert "has no cost of 'standout'" in run.stderr

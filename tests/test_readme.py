@@ -55,6 +55,7 @@ def test_the_demo_ends_in_a_table():
         ("dropout", "nn.Dropout"),
         ("linear", "SGDClassifier"),
         ("networks", "batched product"),
+        ("zoo", "batchwise / nn.Dropout"),
         ("scaling --only=exact,gpu", "one process with their noise"),
     ],
 )
