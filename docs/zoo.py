@@ -98,11 +98,10 @@ def outcomes_in(folder: Path) -> list[Outcome]:
 
 def ranked(outcome: Outcome) -> str:
     """The contenders of an outcome, the best first."""
-    best = sorted(outcome.summaries, key=lambda row: (row.test_error.mean is None, row.test_error.mean or 0.0))
     by_label = {cells.label: cells for cells in cells_of(outcome)}
     rows = [
         [str(rank), cells.label, cells.test_error, cells.test_change, cells.training_error, cells.seconds]
-        for rank, cells in enumerate((by_label[row.label] for row in best), 1)
+        for rank, cells in enumerate((by_label[row.label] for row in outcome.ranking), 1)
     ]
     head = ("rank", "method", "test error", "change from standard dropout", "training error", "time a step")
     epochs = " or ".join(str(epochs) for epochs in sorted({run.epochs for run in outcome.runs}))

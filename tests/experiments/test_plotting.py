@@ -122,3 +122,30 @@ def test_all_methods_of_networks_look_different():
     styles = styles_of([Contender(method, "digits", method) for method in METHODS])
     assert len(set(styles.values())) == len(METHODS)
     assert not any(styles[method].dashed for method in USUAL)
+
+
+def test_many_contenders_are_ranked_below_their_curves(tmp_path):
+    floors = {method: 0.01 * (1 + (5 * at) % 9) for at, method in enumerate([*METHODS][:9])}
+    for method, floor in floors.items():
+        for seed in range(3):
+            write_realistic(tmp_path, method, seed, speed=12, floor=floor)
+    outcome = outcomes_of(read_curves([tmp_path]))[0]
+    figure = draw(outcome)
+    *curves, ranking = figure.axes
+    assert [len(axes.lines) for axes in curves] == [9, 9]
+    assert not any(axes.collections for axes in curves)  # bands would hide each other
+    assert not figure.legends
+    names = [tick.get_text() for tick in ranking.get_yticklabels()]
+    assert names == [row.label for row in outcome.ranking]
+    assert names[0] == min(floors, key=floors.get)
+    bars = [tuple(line.get_xdata()) for line in ranking.lines if line.get_linestyle() != "None"]
+    seeds = [len(line.get_xdata()) for line in ranking.lines if line.get_marker() == "o"]
+    assert seeds == [3] * 9
+    assert set(bars) >= {(max(row.test_error.low, 0.0), row.test_error.high) for row in outcome.ranking}
+
+
+def test_a_ranking_has_room_for_those_that_diverged(tmp_path):
+    curves = [curve(tmp_path, [0.5, 0.4], method=method) for method in [*METHODS][:8]]
+    curves.append(curve(tmp_path, [0.5, None], "diverged", method=[*METHODS][8]))
+    ranking = draw(outcomes_of(curves)[0]).axes[-1]
+    assert ranking.get_yticklabels()[-1].get_text() == f"{[*METHODS][8]} (1 of 1 diverged)"

@@ -1,4 +1,7 @@
-"""Figures in the form of the paper's: training and test error against iterations, a colour for each contender."""
+"""Figures in the form of the paper's: training and test error against iterations, a colour for each contender.
+
+Of many contenders the curves hide each other, so the figure has their final errors below, ranked, with intervals.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, NamedTuple
 
 from evodrop.durable import write_whole
 from evodrop.experiments.claims.outcomes import Outcome
-from evodrop.experiments.claims.summaries import Band, band_of
+from evodrop.experiments.claims.summaries import Band, band_of, final_error
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.theory.figure import COLOURS as NOISES
 from evodrop.theory.figure import check_path
@@ -64,7 +67,8 @@ def _spare(style: Style, contenders: Sequence[Contender], used: set[Style]) -> S
 def draw(outcome: Outcome, training: str = "clean") -> Any:
     """A matplotlib Figure of two panels: training error and test error, smoothed over the last records, up to five.
 
-    Lines are means over the seeds, bands go from the least to the largest seed.
+    Lines are means over the seeds, bands go from the least to the largest seed. If contenders are ranked, there are no
+    bands, and a third panel has the test error of each at the end: dots are seeds, bars the 95% interval of their mean.
 
     Args:
         outcome: of an experiment.
@@ -77,11 +81,16 @@ def draw(outcome: Outcome, training: str = "clean") -> Any:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError("a figure needs matplotlib; install evodrop[lab]") from error
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    for panel, kind in zip(figure.subplots(1, 2), (training, "test"), strict=True):
+    heights = (4.2, 0.8 + 0.26 * len(outcome.summaries)) if outcome.is_ranked else (4.2,)
+    figure = Figure(figsize=(10, sum(heights)), layout="constrained")
+    curves, *below = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for panel, kind in zip(curves.subplots(1, 2), (training, "test"), strict=True):
         _draw_panel(panel, outcome, kind)
-    lines = next((axes.get_legend_handles_labels() for axes in figure.axes if axes.lines), ([], []))
-    figure.legend(*lines, loc="outside lower center", ncols=3, frameon=False)
+    for part in below:
+        _draw_ranking(part.subplots(), outcome)
+    if not below:  # else the names of the ranking are the legend
+        lines = next((axes.get_legend_handles_labels() for axes in figure.axes if axes.lines), ([], []))
+        figure.legend(*lines, loc="outside lower center", ncols=3, frameon=False)
     place = f"\n{outcome.panel.place}" if outcome.panel is not None else ""
     figure.suptitle(outcome.title + place, fontsize="medium")
     return figure
@@ -93,10 +102,38 @@ def _draw_panel(panel: Any, outcome: Outcome, kind: str) -> None:
         colour, dashed = styles[label]
         name = name_with_remarks(label, outcome)
         panel.plot(band.iterations, band.mean, color=colour, linestyle="--" if dashed else "-", label=name)
-        panel.fill_between(band.iterations, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        if not outcome.is_ranked:
+            panel.fill_between(band.iterations, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
     panel.set(xlabel=outcome.clock, ylabel=KINDS[kind])
     panel.set_ylim(0, highest(bands))
     panel.yaxis.set_major_formatter("{x:.1%}")
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_ranking(panel: Any, outcome: Outcome) -> None:
+    """A line for each contender, the best on top, in the style of its curve."""
+    from matplotlib.ticker import PercentFormatter
+
+    styles = styles_of(outcome.contenders)
+    for height, row in enumerate(outcome.ranking):
+        colour, dashed = styles[row.label]
+        errors = [error for curve in outcome.curves[row.label] if (error := final_error(curve)) is not None]
+        panel.plot(errors, [height] * len(errors), "o", color=colour, markersize=3, alpha=0.6)
+        mean, low, high, _ = row.test_error
+        if mean is not None:
+            panel.plot(mean, height, "|", color=colour, markersize=12, markeredgewidth=2)
+        if low is not None and high is not None:
+            panel.plot(
+                [max(low, 0.0), high], [height] * 2, color=colour, linestyle="--" if dashed else "-", linewidth=2
+            )
+        if row.label == outcome.baseline and mean is not None:
+            panel.axvline(mean, color="#767676", linewidth=0.8, zorder=0)
+    several = len({row.lr for row in outcome.summaries}) > 1
+    names = [name_with_remarks(row.label, outcome, step=several) for row in outcome.ranking]
+    panel.set_yticks(range(len(names)), names)
+    panel.invert_yaxis()
+    panel.set_xlabel("test error at the end: dots are seeds, lines the 95% interval of their mean")
+    panel.xaxis.set_major_formatter(PercentFormatter(1.0))  # as many digits as the ticks need
     panel.spines[["top", "right"]].set_visible(False)
 
 

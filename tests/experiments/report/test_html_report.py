@@ -16,7 +16,7 @@ from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.folder import RecordsError
 from evodrop.experiments.report.markup import element
 from evodrop.experiments.report.page import make_page, write_report
-from evodrop.experiments.report.plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots
+from evodrop.experiments.report.plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots, ranking_plots
 from evodrop.experiments.report.sections import claims_section
 from evodrop.experiments.report.tables import verdict_table
 from evodrop.experiments.training.keeping import train
@@ -233,3 +233,15 @@ def test_claims_are_not_put_into_the_papers_mouth(tmp_path, dataset, words, titl
     outcomes = outcomes_of([run], find_panel(f"fig1-{dataset}"))
     assert f"<p>{words} Not measured: 3.</p>" in claims_section(outcomes)
     assert verdict_table(outcomes[0].judgements).title == title
+
+
+def test_many_contenders_are_ranked_and_few_are_not(tmp_path):
+    methods = ["standard", *(f"m{number}" for number in range(8))]
+    curves = [curve(tmp_path, [0.5, 0.3 - 0.01 * at], method=method) for at, method in enumerate(methods)]
+    (plot,) = ranking_plots(outcomes_of(curves)[0], "ranking")
+    assert [row["label"] for row in plot["rows"]] == methods[::-1]  # the last has the least error
+    assert [row["baseline"] for row in plot["rows"]] == [False] * 8 + [True]
+    assert plot["rows"][0]["interval"] == (pytest.approx(0.22), None, None)  # one seed has no interval
+    assert plot["rows"][0]["seeds"] == [pytest.approx(0.22)]
+    assert not list(ranking_plots(outcomes_of(curves[:8])[0], "ranking"))
+    assert not list(ranking_plots(outcomes_of(curves, find_panel("fig2-mnist"))[0], "ranking"))

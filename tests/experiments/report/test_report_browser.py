@@ -85,6 +85,24 @@ return texts.filter(item => {{
 }})()"""
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_ranking_names_all_contenders_and_says_where_the_baseline_is(browser, tmp_path, width, dark):
+    names = ["standard", *(f"a method of the name {number}" for number in range(11)), EVIL]
+    for at, name in enumerate(names):
+        for seed in range(2):
+            write_errors(tmp_path / "runs", [0.5, 0.3 - 0.01 * at + 0.02 * seed], method=name, seed=seed)
+    write_errors(tmp_path / "runs", [0.5, None], "diverged", method="none")
+    browser.open(write_report(outcomes_of(read_curves([tmp_path / "runs"])), tmp_path, ""), width, dark=dark)
+    show(browser, "summary")
+    ticks = browser.run("[...document.querySelectorAll('#ranking-0 .ytick text')].map(tick => tick.textContent)")
+    assert sorted(ticks) == sorted([*names, "none (1 of 1 diverged)"])
+    assert browser.run("document.querySelectorAll('#ranking-0 .shapelayer path').length") == 1
+    assert browser.run("document.querySelectorAll('#ranking-0 .xerror').length") == len(names)
+    assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.run(FAINT) == browser.run(TOO_SMALL) == browser.problems == []
+
+
 def test_tabs_work_by_keyboard_and_by_address(browser, page):
     browser.open(page)
     browser.run("document.getElementById('tab-curves').focus()")

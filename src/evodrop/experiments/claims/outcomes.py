@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from evodrop.experiments.methods import CHALLENGERS, LINEAR
 from evodrop.experiments.records.curves import Curve
 
 __all__ = ["Outcome", "outcomes_of"]
+
+MANY = 9  # contenders: from so many on the best come first, since nobody finds them in another order
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +56,16 @@ class Outcome:
         if self.panel is not None:
             return self.panel.challenger
         return next((item.label for item in self.contenders if item.method in CHALLENGERS), None)
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the best come first; a panel keeps the order of the paper."""
+        return self.panel is None and len(self.summaries) >= MANY
+
+    @property
+    def ranking(self) -> list[Summary]:
+        """The summaries, the least test error first and those without one last."""
+        return sorted(self.summaries, key=lambda row: math.inf if row.test_error.mean is None else row.test_error.mean)
 
     @property
     def time_words(self) -> str:

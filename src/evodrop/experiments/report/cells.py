@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from evodrop.experiments.claims.intervals import Interval
@@ -10,11 +9,10 @@ from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Summary, Target
 from evodrop.experiments.records.record import DIVERGED
 
-__all__ = ["MANY", "RANKED_WORDS", "Cells", "cells_of", "duration", "is_ranked", "percent"]
+__all__ = ["RANKED_WORDS", "Cells", "cells_of", "duration", "percent"]
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
 UNKNOWN, BASELINE = "-", "baseline"
-MANY = 9  # contenders: from so many on the best come first, since nobody finds them in another order
 RANKED_WORDS = "The least test error comes first; where intervals overlap, the order may be chance."
 
 
@@ -35,17 +33,8 @@ class Cells(NamedTuple):
 
 def cells_of(outcome: Outcome) -> list[Cells]:
     """The rows of an outcome's table: in the order of the contenders, or if these are many, by test error."""
-    rows = sorted(outcome.summaries, key=_rank) if is_ranked(outcome) else outcome.summaries
+    rows = outcome.ranking if outcome.is_ranked else outcome.summaries
     return [_cells(row, row.label == outcome.baseline) for row in rows]
-
-
-def is_ranked(outcome: Outcome) -> bool:
-    """Whether the best come first; a panel keeps the order of the paper."""
-    return outcome.panel is None and len(outcome.summaries) >= MANY
-
-
-def _rank(row: Summary) -> float:
-    return math.inf if row.test_error.mean is None else row.test_error.mean
 
 
 def _cells(row: Summary, is_baseline: bool) -> Cells:

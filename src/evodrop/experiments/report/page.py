@@ -12,7 +12,7 @@ from pathlib import Path
 from evodrop.durable import write_whole
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.report.markup import Markup, element, join
-from evodrop.experiments.report.plots import Plot, curve_plots, layer_plots
+from evodrop.experiments.report.plots import Plot, curve_plots, layer_plots, ranking_plots
 from evodrop.experiments.report.sections import (
     claims_section,
     notice,
@@ -58,11 +58,12 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
     """The page of outcomes, as HTML."""
     if not outcomes:
         raise ValueError("there is nothing to report yet: none of the runs has a record")
-    plots, curves, layers = _plots(outcomes)
+    plots, curves, rankings, layers = _plots(outcomes)
+    summaries = [join(*parts) for parts in zip(rankings, map(summary_section, outcomes), strict=True)]
     tabs = {
         "curves": ("Curves", join(element("p", CURVES_WORDS, class_="small"), LOGARITHMIC, _each(outcomes, curves))),
         "claims": ("Claims", claims_section(outcomes)),
-        "summary": ("Summary", _each(outcomes, [summary_section(outcome) for outcome in outcomes])),
+        "summary": ("Summary", _each(outcomes, summaries)),
         "layers": ("Layers", join(element("p", LAYERS_WORDS, class_="small"), _each(outcomes, layers))),
         "origin": ("Origin", origin_section(outcomes, command)),
     }
@@ -83,13 +84,15 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
     )
 
 
-def _plots(outcomes: Sequence[Outcome]) -> tuple[list[Plot], list[Markup], list[Markup]]:
-    """All plots, and for each outcome the places for those of its curves and for those of its layers."""
+def _plots(outcomes: Sequence[Outcome]) -> tuple[list[Plot], list[Markup], list[Markup], list[Markup]]:
+    """All plots, and for each outcome the places for those of its curves, its ranking and its layers."""
     curves = [list(curve_plots(outcome, f"curves-{at}")) for at, outcome in enumerate(outcomes)]
+    rankings = [list(ranking_plots(outcome, f"ranking-{at}")) for at, outcome in enumerate(outcomes)]
     layers = [list(layer_plots(outcome, f"layers-{at}")) for at, outcome in enumerate(outcomes)]
     none = element("p", "These runs have no dropout layers.")
-    plots = [plot for group in (*curves, *layers) for plot in group]
-    return plots, [plot_boxes(own) for own in curves], [plot_boxes(own) if own else none for own in layers]
+    plots = [plot for group in (*curves, *rankings, *layers) for plot in group]
+    places = [plot_boxes(own) if own else none for own in layers]
+    return plots, [plot_boxes(own) for own in curves], [plot_boxes(own) for own in rankings], places
 
 
 def _each(outcomes: Sequence[Outcome], contents: Sequence[Markup]) -> Markup:

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from evodrop.experiments.claims.outcomes import Outcome
+from evodrop.experiments.claims.summaries import final_error
 from evodrop.experiments.plotting import KINDS, Style, bands_of, highest, name_with_remarks, styles_of
 from evodrop.experiments.records.curves import Curve, Floats
 
-__all__ = ["ON_DARK", "ON_LIGHT", "Plot", "curve_plots", "layer_plots"]
+__all__ = ["ON_DARK", "ON_LIGHT", "Plot", "curve_plots", "layer_plots", "ranking_plots"]
 
 Plot = dict[str, Any]
 POINTS = 400  # of a line, and columns of a heat map: more than a screen can tell apart
@@ -41,6 +42,25 @@ def curve_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
         if lines:
             plot = _plot(f"{prefix}-{kind}", title, outcome.clock, lines)
             yield plot | {"top": highest(bands), "percent": True}
+
+
+def ranking_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
+    """The test error of each contender at the end, the best first, if there are many; else none."""
+    if not outcome.is_ranked:
+        return
+    styles = styles_of(outcome.contenders)
+    title = "test error at the end: dots are seeds, bars the 95% interval of their mean"
+    rows = [
+        _inks(styles[row.label])
+        | {
+            "label": name_with_remarks(row.label, outcome, step=False),
+            "seeds": [error for curve in outcome.curves[row.label] if (error := final_error(curve)) is not None],
+            "interval": row.test_error[:3],  # mean, low and high, each of them a number or null
+            "baseline": row.label == outcome.baseline,
+        }
+        for row in outcome.ranking
+    ]
+    yield _plot(prefix, title, "contenders", []) | {"rows": rows}
 
 
 def layer_plots(outcome: Outcome, prefix: str) -> Iterator[Plot]:
@@ -75,14 +95,13 @@ def _plot(name: str, title: str, clock: str, lines: list[dict[str, Any]]) -> Plo
 
 
 def _line(label: str, style: Style, x: Floats, y: Floats) -> dict[str, Any]:
-    return {
-        "label": label,
-        "light": ON_LIGHT.get(style.colour, style.colour),
-        "dark": ON_DARK.get(style.colour, style.colour),
-        "dashed": style.dashed,
-        "x": x[_thinned(len(x))].tolist(),
-        "y": _numbers(y),
-    }
+    points = {"x": x[_thinned(len(x))].tolist(), "y": _numbers(y)}
+    return {"label": label, "dashed": style.dashed, **_inks(style), **points}
+
+
+def _inks(style: Style) -> dict[str, Any]:
+    """The colour of a style on a light page and on a dark one."""
+    return {mode: on.get(style.colour, style.colour) for mode, on in (("light", ON_LIGHT), ("dark", ON_DARK))}
 
 
 def _layer_names(curve: Curve) -> list[str]:

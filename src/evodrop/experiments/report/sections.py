@@ -9,7 +9,7 @@ from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import VERDICTS, Judgement
 from evodrop.experiments.figures.panels import CHOICES
 from evodrop.experiments.records.record import RUNNING
-from evodrop.experiments.report.cells import RANKED_WORDS, cells_of, is_ranked, percent
+from evodrop.experiments.report.cells import RANKED_WORDS, cells_of, percent
 from evodrop.experiments.report.markup import Markup, element, join, table
 from evodrop.experiments.report.plots import Plot
 
@@ -49,7 +49,7 @@ def plot_boxes(plots: Iterable[Plot]) -> Markup:
 
 
 def _plot_box(plot: Plot) -> Markup:
-    names = ", ".join(line["label"] for line in plot["lines"] or plot.get("maps", ()))
+    names = ", ".join(item["label"] for item in plot["lines"] or plot.get("rows") or plot.get("maps", ()))
     picture = element(
         "div", id=plot["id"], class_="plot", role="img", aria_label=f"{plot['title']} over {plot['clock']}: {names}"
     )
@@ -125,7 +125,7 @@ def summary_section(outcome: Outcome) -> Markup:
         "Errors at the end, in percent: mean of the last records, up to five. "
         f"± and brackets: 95% intervals over the seeds. Time a step: {outcome.time_words}."
         + f" {RANKED_WORDS}"
-        * is_ranked(outcome),
+        * outcome.is_ranked,
         head,
         cells_of(outcome),
     )

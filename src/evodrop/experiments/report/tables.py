@@ -14,7 +14,7 @@ from rich.text import Text
 
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import Judgement
-from evodrop.experiments.report.cells import NO_BREAK, RANKED_WORDS, Cells, cells_of, is_ranked
+from evodrop.experiments.report.cells import NO_BREAK, RANKED_WORDS, Cells, cells_of
 
 __all__ = ["print_findings", "summary_table", "verdict_table"]
 
@@ -103,7 +103,7 @@ def _legend(outcome: Outcome) -> str:
             f" Changes are relative to {outcome.baseline}, seed by seed.\nTargets: {outcome.clock} until its best "
             "training error on clean data, and its best test error."
         )
-    errors = "Errors: mean of the last records, up to five." + f" {RANKED_WORDS}" * is_ranked(outcome)
+    errors = "Errors: mean of the last records, up to five." + f" {RANKED_WORDS}" * outcome.is_ranked
     return f"{errors}\n{means}{relative}\nTime a step: {outcome.time_words}.\n"
 
 

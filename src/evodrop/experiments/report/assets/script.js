@@ -37,6 +37,31 @@
     }];
   }
 
+  function ranks(plot) {
+    return plot.rows.flatMap((row) => {
+      const ink = dark.matches ? row.dark : row.light;
+      const [mean, low, high] = row.interval;
+      const own = { y: [text(row.label)], mode: "markers", name: text(row.label), hovertemplate: "%{x:.2%}" };
+      const bar = low === null ? {} : { error_x: {
+        type: "data", symmetric: false, array: [high - mean], arrayminus: [mean - Math.max(low, 0)], color: ink, width: 0,
+      } };
+      return [
+        { ...own, ...bar, x: [mean], marker: { color: ink, size: 14, symbol: "line-ns", line: { color: ink, width: 3 } } },
+        { ...own, x: row.seeds, y: row.seeds.map(() => own.y[0]), marker: { color: ink, size: 7, opacity: 0.7 } },
+      ];
+    });
+  }
+
+  function ranksLayout(plot, common, grid) {
+    const baseline = plot.rows.find((row) => row.baseline && row.interval[0] !== null);
+    const at = baseline && { type: "line", yref: "paper", y0: 0, y1: 1, x0: baseline.interval[0], x1: baseline.interval[0] };
+    return {
+      ...common, hovermode: "closest", showlegend: false, shapes: at ? [{ ...at, line: { color: colour("--soft"), width: 1 } }] : [],
+      xaxis: { ...grid, tickformat: "~%" },
+      yaxis: { ...grid, type: "category", autorange: "reversed" },
+    };
+  }
+
   const DECADES = [-5, -4, -3, -2, -1].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)).concat(1);
   const box = document.getElementById("logarithmic");
   const logarithmic = (plot) => box.checked && Boolean(plot.top);
@@ -44,13 +69,17 @@
   function layout(plot) {
     const grid = { gridcolor: colour("--line"), linecolor: colour("--line"), zerolinecolor: colour("--line"), automargin: true };
     const range = plot.maps ? [0, 100] : [0, plot.top];
-    return {
+    const common = {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--text"), family: getComputedStyle(document.body).fontFamily, size: 13 },
       margin: { t: narrow.matches ? 8 : 32, r: 12, b: 8, l: 8 },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
-      hovermode: plot.maps ? "closest" : "x unified",
       hoverlabel: { bgcolor: colour("--box"), font: { color: colour("--text") } },
+    };
+    if (plot.rows) return ranksLayout(plot, common, grid);
+    return {
+      ...common,
+      hovermode: plot.maps ? "closest" : "x unified",
       showlegend: !plot.maps,
       legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0 },
       xaxis: { ...grid, title: { text: plot.clock }, tickformat: "~s" },
@@ -66,9 +95,11 @@
     const plot = plots.get(id);
     const buttons = [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]]; // none that sends data
     const options = { responsive: true, displaylogo: false, displayModeBar: !narrow.matches, modeBarButtons: buttons };
-    document.getElementById(id).style.height = `${420 + 36 * Math.max(0, plot.lines.length - 6)}px`; // room for names
+    document.getElementById(id).style.height = plot.rows
+      ? `${70 + 26 * plot.rows.length}px`
+      : `${420 + 36 * Math.max(0, plot.lines.length - 6)}px`; // room for names
     drawn.add(id);
-    return Plotly.react(id, plot.maps ? heat(plot) : traces(plot), layout(plot), options);
+    return Plotly.react(id, plot.rows ? ranks(plot) : plot.maps ? heat(plot) : traces(plot), layout(plot), options);
   }
 
   const tabs = [...document.querySelectorAll("nav a")];
