@@ -104,7 +104,7 @@ class BatchwiseDropout(ZooDropout):
 
         What stands between decides whether they are; see the class.
         """
-        dropout = cls(float(place.dropout.p), **options)  # type: ignore[arg-type]
+        dropout = cls(place.p, **options)
         before, after = place.before, place.after
         if _connects(before, place.since, ELEMENTWISE):
             before = BatchwiseLinear.from_linear(before)

@@ -112,8 +112,7 @@ class FastDropoutLinear(nn.Linear):
                 f"fast dropout works on the nn.Linear after {place.dropout}, but there comes {place.after}; "
                 "GaussianDropout has the same moments and goes anywhere"
             )
-        p = float(place.dropout.p)  # type: ignore[arg-type]
-        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, p, **options))
+        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, place.p, **options))
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
         rate = self.p if self.training else 0.0

@@ -125,7 +125,7 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
     def fit_in(cls, place: Place, **options: object) -> Place:
         """The same place with this dropout in it, which refers to the layer after it."""
         path = (*place.between, place.after)
-        return place._replace(dropout=cls(float(place.dropout.p), path, **options))  # type: ignore[arg-type]
+        return place._replace(dropout=cls(place.p, path, **options))  # type: ignore[arg-type]
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
