@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.gaussian import widened
 
 __all__ = ["Moments", "check_features", "full_precision", "moments_of_relu", "squared"]
 
@@ -80,7 +80,7 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
 
 def squared(tensor: Tensor) -> Tensor:
     """The squares, in float32 or wider."""
-    return tensor.to(wide(tensor.dtype)).square()
+    return widened(tensor).square()
 
 
 def check_features(input: Tensor, weight: Tensor) -> None:
