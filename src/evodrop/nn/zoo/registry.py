@@ -35,8 +35,8 @@ class WaterFillingDropout(EvolutionalDropout):
         WaterFillingDropout(p=0.3, scheme='bernoulli')
     """
 
-    def __init__(self, p: float = 0.5, **options: Any) -> None:
-        super().__init__(p, scheme=options.pop("scheme", "bernoulli"), **options)
+    def __init__(self, p: float = 0.5, *, scheme: str = "bernoulli", **options: Any) -> None:
+        super().__init__(p, scheme=scheme, **options)
 
 
 PAPER = "Li, Gong and Yang"
