@@ -128,9 +128,17 @@ class FastDropoutLinear(nn.Linear):
 class FastDropoutReLU(nn.Module):
     """ReLU of a tensor, or of moments: those of the rectified Gaussian.
 
+    It carries the moments of a deterministic :class:`FastDropoutLinear` to the next one, so that nothing is drawn on
+    the way; :func:`~evodrop.nn.zoo.moments.moments_of_relu` has the formula. It takes no arguments.
+
+    Shape:
+        Any shape: a tensor gives a tensor, and Moments give Moments of two tensors of their shape.
+
     Examples:
         >>> FastDropoutReLU()(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
+        >>> FastDropoutReLU()(Moments(torch.zeros(1), torch.ones(1))).mean  # 1 / sqrt(2 pi)
+        tensor([0.3989])
     """
 
     @overload
