@@ -199,6 +199,14 @@ def claims_table(claims: Sequence[Row], scope: str = "1 thread unless said, the 
     return table
 
 
+def write(path: Path, found: dict[str, Any]) -> None:
+    """As JSON; a file that is there is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(found, indent=1) + "\n")
+    unfinished.replace(path)
+
+
 def measure(rounds_of: dict[int, int], repeats: int) -> tuple[Times, list[Row]]:
     names = [name for name in CONTESTANTS if name != COMPILED or can_compile()]
     with Progress(console=Console(stderr=True)) as progress:
@@ -216,10 +224,7 @@ def main() -> None:
     times, claims = measure({150: 20, 1152: 20}, 3) if asked.quick else measure(ROUNDS, 5)
     rows, heading = summary(times), ", ".join(f"{name} {value}" for name, value in about.items())
     Console(width=120, highlight=False).print(heading, speed_table(rows, 1), speed_table(rows, 2), claims_table(claims))
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = asked.json.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps({"machine": about, "times": rows, "claims": claims}, indent=1))
-    unfinished.replace(asked.json)
+    write(asked.json, {"machine": about, "times": rows, "claims": claims})
 
 
 if __name__ == "__main__":

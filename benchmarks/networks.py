@@ -9,16 +9,14 @@ had the caches. The tables hold medians of the process's own time, which a busy 
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from dropout import OURS as EVOLUTIONAL
-from dropout import STANDARD, Row, claim, claims_table, machine
+from dropout import STANDARD, Row, claim, claims_table, machine, write
 from numpy import median
 from rich.console import Console
 from rich.progress import Progress
@@ -148,13 +146,6 @@ def main() -> None:
     tables = [table_of("a layer, forward + backward", layers, SQUARE), table_of("a training step", steps, STANDARD)]
     Console(width=120, highlight=False).print(heading, *tables, claims_table(claims, "1 thread"))
     write(asked.json, {"machine": about, "layers": layers, "steps": steps, "claims": claims})
-
-
-def write(path: Path, found: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found, indent=1) + "\n")
-    unfinished.replace(path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of docs/theory.md."""
+"""Tables of numbers, for docs/theory.md and docs/scaling.md."""
 
 from __future__ import annotations
 

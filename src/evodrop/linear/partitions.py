@@ -138,9 +138,9 @@ def prepare(part: Part, moments: Moments, recipe: Recipe) -> Ready:
     """A partition with the labels that all partitions share, and with its noise."""
     labels = np.searchsorted(moments.classes, part.classes).astype(np.int64)[part.examples.labels]
     ready = Ready(part.number, part.examples._replace(labels=labels), part.d, part.rows, None)
-    return (
-        ready if recipe.dropout["dropout"] == "weight-aware" else ready._replace(plan=plan_for(ready, moments, recipe))
-    )
+    if recipe.dropout["dropout"] == "weight-aware":
+        return ready
+    return ready._replace(plan=plan_for(ready, moments, recipe))
 
 
 def with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:

@@ -68,8 +68,9 @@ def posterior(prior: Prior, cost: Floats) -> Posterior:
 
 def _posterior(prior: Prior, cost: Floats) -> Posterior:
     a, b = prior
-    twice = b + cost
-    peak = 2.0 * a / (twice + np.sqrt(twice * twice + 4.0 * cost * a))  # where a - (a + b) v / (1 + v) - s v is 0
+    # The density of log v is flat where a - (a + b) v / (1 + v) - s v = 0: there s v^2 + slope v - a = 0.
+    slope = b + cost
+    peak = 2.0 * a / (slope + np.sqrt(slope * slope + 4.0 * cost * a))
     width = 1.0 / np.sqrt((a + b) * peak / (1.0 + peak) ** 2 + cost * peak)
     highest = _log_density(prior, cost, np.log(peak))
     log_v = np.minimum(np.log(peak) + width * np.sinh(NODES), LARGEST_LOG)

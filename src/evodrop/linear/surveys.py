@@ -15,7 +15,6 @@ from evodrop.linear.partitions import Facts, describe, make_part
 __all__ = ["Survey", "at_home", "sortedness", "survey"]
 
 Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 Future = Any
 
 # How far labels may depend on the partition. Measured with 2 and 4 partitions on three data sets: up to 0.2 the model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -23,8 +24,8 @@ CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channel
     EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
     nn.Dropout: {nn.Dropout1d: nn.Dropout1d, nn.Dropout2d: nn.Dropout2d},
     WaterFillingDropout: {
-        nn.Dropout1d: lambda p, **options: EvolutionalDropout1d(p, **{"scheme": "bernoulli", **options}),
-        nn.Dropout2d: lambda p, **options: EvolutionalDropout2d(p, **{"scheme": "bernoulli", **options}),
+        nn.Dropout1d: partial(EvolutionalDropout1d, scheme="bernoulli"),
+        nn.Dropout2d: partial(EvolutionalDropout2d, scheme="bernoulli"),
     },
 }
 

@@ -170,14 +170,42 @@ class _ChannelDropout(Evolving):
 
 
 class EvolutionalDropout1d(_ChannelDropout):
-    """:class:`EvolutionalDropout` of whole channels: (N, C, L), or (C, L) for one example."""
+    """:class:`EvolutionalDropout` of whole channels.
+
+    A channel has one noise for all its positions, and its second moment is the mean over them too.
+
+    Args:
+        p, options: as in :class:`EvolutionalDropout`, without ``unit_dims``.
+
+    Shape:
+        (N, C, L), or (C, L) for one example; the output has the shape, dtype and memory format of the input.
+
+    Examples:
+        >>> y = EvolutionalDropout1d(0.5)(torch.ones(8, 16, 10))
+        >>> bool((y == y[:, :, :1]).all())  # a channel is dropped, or drawn, as a whole
+        True
+    """
 
     batched = 3
     function = staticmethod(F.evolutional_dropout1d)
 
 
 class EvolutionalDropout2d(_ChannelDropout):
-    """:class:`EvolutionalDropout` of whole channels: (N, C, H, W), or (C, H, W) for one example."""
+    """:class:`EvolutionalDropout` of whole channels.
+
+    A channel has one noise for all its positions, and its second moment is the mean over them too.
+
+    Args:
+        p, options: as in :class:`EvolutionalDropout`, without ``unit_dims``.
+
+    Shape:
+        (N, C, H, W), or (C, H, W) for one example; the output has the shape, dtype and memory format of the input.
+
+    Examples:
+        >>> y = EvolutionalDropout2d(0.5)(torch.ones(8, 16, 5, 5))
+        >>> bool((y == y[:, :, :1, :1]).all())  # a channel is dropped, or drawn, as a whole
+        True
+    """
 
     batched = 4
     function = staticmethod(F.evolutional_dropout2d)

@@ -24,10 +24,10 @@ DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
 
 
 class HeldProbabilities(_DropoutNd):
-    """A layer with a vector of probabilities in its state_dict.
+    """A layer with one vector in its state_dict: probabilities, or running sums.
 
-    They stay float32 or wider when the model turns to half precision, where a small one would vanish. A layer that was
-    made without any takes those of a state_dict.
+    It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer that
+    was made without one takes that of a state_dict.
     """
 
     def _hold(self, name: str, values: Any, checked: Callable[[Tensor], Tensor] | None = None) -> None:
@@ -92,6 +92,9 @@ class BernoulliDropout(HeldProbabilities):
         keep: (d,) keep probabilities in [0, 1]; with them, ``p`` has no part. Kept in the state_dict.
         unit_dims: dimensions that are units. Default: every dimension but the first.
 
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
+
     Examples:
         >>> BernoulliDropout(0.2)(torch.randn(8, 100)).shape
         torch.Size([8, 100])
@@ -120,6 +123,9 @@ class MultinomialDropout(DrawingDropout, HeldProbabilities):
         probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
         k, scheme, match, uniform_mix, unit_dims: as in :class:`~evodrop.nn.evolving.EvolutionalDropout`.
 
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
+
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
         tensor([0., 0., 0., 0.])
@@ -139,6 +145,12 @@ class DataDependentDropout(MultinomialDropout):
     """Multinomial noise whose probabilities follow the second moments of a training set (Definition 2).
 
     Build it with :meth:`from_data`. Built bare, it waits for ``probs`` from a state_dict.
+
+    Args:
+        p, probs, options: as in :class:`MultinomialDropout`.
+
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> _ = torch.manual_seed(0)

@@ -12,6 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn.zoo import (
+    ZOO,
     AdaptiveRateDropout,
     BatchwiseDropout,
     DropConnectConv2d,
@@ -37,6 +38,8 @@ KIN = {
     "gaussian": GaussianDropout,
     "variational per layer": VariationalDropout,
     "variational per unit": lambda p: VariationalDropout(p, per="unit", units=48),
+    "adaptive rate": AdaptiveRateDropout,
+    "adaptive rate per unit": lambda p: AdaptiveRateDropout(p, units=3),
     "weights per layer": lambda p: VariationalLinear(4, 3, p=p),
     "weights per unit": lambda p: VariationalLinear(4, 3, p=p, per="unit"),
     "weights per weight": lambda p: VariationalLinear(4, 3, p=p, per="weight"),
@@ -52,7 +55,6 @@ KIN = {
     "standout with activation": lambda p: Standout(p, activation=nn.Tanh()),
 }
 LEARNED = [name for name in KIN if name.startswith(("var", "wei", "con"))]
-NAMES = {"gaussian", "variational", "variational-weights", "fast", "dropconnect", "batchwise", "standout"}
 each = pytest.mark.parametrize("make", KIN.values(), ids=KIN.keys())
 
 
@@ -181,7 +183,7 @@ def test_shapes_without_values(make):
 def test_a_line_about_itself(name):
     about = type(KIN[name](0.3)).about
     assert all(str(value) for value in vars(about).values())
-    assert about.name in NAMES
+    assert about.name in ZOO
 
 
 def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name():

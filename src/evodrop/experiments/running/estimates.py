@@ -40,10 +40,12 @@ def estimate(plan: Plan, jobs: int) -> float:
 
 
 def _seconds(run: AnyRun, panel: Panel) -> float:
-    linear = isinstance(run, LinearRun)
-    speed = _linear_speed(run.dataset) if linear else _network_speed(run.network, panel.batch_size)
+    if isinstance(run, Run):
+        speed, seen = _network_speed(run.network, panel.batch_size), run.probe
+    else:
+        speed, seen = _linear_speed(run.dataset), panel.examples
     iterations = run.epochs * (panel.examples // panel.batch_size)
-    measured = split_sizes(run.dataset)[1] + (panel.examples if linear else run.probe if isinstance(run, Run) else 0)
+    measured = split_sizes(run.dataset)[1] + seen
     return iterations * speed.step + iterations / run.eval_every * measured * speed.example
 
 

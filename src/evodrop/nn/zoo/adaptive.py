@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import times_gaussian, wide
+from evodrop.nn.zoo.gaussian import times_gaussian, wide, widened
 from evodrop.nn.zoo.protocol import About, ZooDropout
 
 __all__ = ["AdaptiveRateDropout"]
@@ -111,7 +111,7 @@ class AdaptiveRateDropout(ZooDropout):
         """alpha / (beta - 1), the variance of the noise: a number, or one for each unit."""
         if self.log_alpha is None or self.log_beta is None:
             return torch.zeros(())
-        return (_wide(self.log_alpha) - _wide(self.log_beta)).exp()
+        return (widened(self.log_alpha) - widened(self.log_beta)).exp()
 
     def penalty(self) -> Tensor:
         """The divergence of the posterior from the prior, summed over the rates, in nats."""
@@ -121,7 +121,7 @@ class AdaptiveRateDropout(ZooDropout):
         alpha, beta = (one.double() for one in self._posterior())  # differences of large logarithms of gamma
         prior = Beta(torch.full_like(alpha, a), torch.full_like(beta, b), validate_args=False)
         divergence: Tensor = kl_divergence(Beta(alpha, beta, validate_args=False), prior)
-        return divergence.sum().to(_wide(self.log_alpha).dtype)
+        return divergence.sum().to(wide(self.log_alpha.dtype))
 
     def extra_repr(self) -> str:
         size = "" if self.units is None else f", units={self.units}, dim={self.dim}"
@@ -130,7 +130,7 @@ class AdaptiveRateDropout(ZooDropout):
     def _posterior(self) -> tuple[Tensor, Tensor]:
         if self.log_alpha is None or self.log_beta is None:
             return torch.zeros(()), torch.ones(())
-        return _wide(self.log_alpha).exp(), 1.0 + _wide(self.log_beta).exp()
+        return widened(self.log_alpha).exp(), 1.0 + widened(self.log_beta).exp()
 
     def _spread_over(self, input: Tensor) -> Tensor:
         """The variances in a shape that broadcasts with the input."""
@@ -148,7 +148,3 @@ class AdaptiveRateDropout(ZooDropout):
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(wide(tensor.dtype))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop.nn.zoo.gaussian import noise_variance, wide
+from evodrop.nn.zoo.gaussian import noise_variance, widened
 
 __all__ = ["LearnedAlpha", "checked_per", "clipped", "initial_log_alpha", "kl_divergence", "total_divergence"]
 
@@ -45,7 +45,7 @@ def kl_divergence(log_alpha: Tensor) -> Tensor:
 
 def total_divergence(log_alpha: Tensor, terms: int) -> Tensor:
     """The divergence of so many weights or units that share these alphas evenly; it pulls no alpha beyond 1."""
-    within = log_alpha.to(wide(log_alpha.dtype)).clamp(max=0.0)
+    within = widened(log_alpha).clamp(max=0.0)
     return kl_divergence(within).mean() * terms
 
 
@@ -61,7 +61,7 @@ def clipped(log_alpha: Tensor) -> Tensor:
         >>> clipped(log_alpha).tolist(), log_alpha.grad
         ([-1.0, 0.0], tensor([1., 1.]))
     """
-    log_alpha = log_alpha.to(wide(log_alpha.dtype))
+    log_alpha = widened(log_alpha)
     return log_alpha - log_alpha.detach().clamp(min=0.0)
 
 

@@ -104,7 +104,7 @@ class BatchwiseDropout(ZooDropout):
 
         What stands between decides whether they are; see the class.
         """
-        dropout = cls(float(place.dropout.p), **options)  # type: ignore[arg-type]
+        dropout = cls(place.p, **options)
         before, after = place.before, place.after
         if _connects(before, place.since, ELEMENTWISE):
             before = BatchwiseLinear.from_linear(before)
@@ -154,10 +154,27 @@ class BatchwiseDropout(ZooDropout):
 class BatchwiseLinear(nn.Linear):
     """``nn.Linear`` beside a :class:`BatchwiseDropout`: units that it drops are neither computed nor read.
 
-    Without ``links``, and wherever no dropout is active, it is the plain layer.
+    What one mask drops for a whole batch is a row or a column of the weight that need not be multiplied. With d inputs
+    and e outputs, of which a and b are kept, n examples take n a b products instead of n d e. ``convert_dropout`` and
+    :meth:`BatchwiseDropout.fit_in` make and link it. Without ``links``, and wherever no dropout is active, it is the
+    plain layer.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
 
     Attributes:
         links: the dropout that it ``"feeds"``, the dropout that it ``"reads"``, or both.
+
+    Shape:
+        As ``nn.Linear``; outputs that are dropped are 0.
+
+    Examples:
+        >>> place = Place(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10))
+        >>> before, dropout, after, *_ = BatchwiseDropout.fit_in(place)
+        >>> y = before(torch.randn(128, 64))
+        >>> kept = (y != 0).any(0)  # about half of the 150
+        >>> bool((dropout(y)[:, kept] == 2 * y[:, kept]).all())
+        True
     """
 
     def __init__(self, *sizes: Any, **options: Any) -> None:

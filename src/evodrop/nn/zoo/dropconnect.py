@@ -54,8 +54,7 @@ class _DropConnect(nn.Module):
     @classmethod
     def fit_in(cls, place: Place, **options: Any) -> Place:
         """The place with the weighted layer before it, whose outputs were dropped, and no dropout after it."""
-        p = float(place.dropout.p)  # type: ignore[arg-type]
-        layer = noisy_like(place.before, DropConnectLinear, DropConnectConv2d, p, **options)
+        layer = noisy_like(place.before, DropConnectLinear, DropConnectConv2d, place.p, **options)
         if layer is None:
             raise ValueError(
                 f"dropconnect drops the weights of the nn.Linear or nn.Conv2d before {place.dropout}, but there stands "

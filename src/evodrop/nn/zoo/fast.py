@@ -112,8 +112,7 @@ class FastDropoutLinear(nn.Linear):
                 f"fast dropout works on the nn.Linear after {place.dropout}, but there comes {place.after}; "
                 "GaussianDropout has the same moments and goes anywhere"
             )
-        p = float(place.dropout.p)  # type: ignore[arg-type]
-        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, p, **options))
+        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, place.p, **options))
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
         rate = self.p if self.training else 0.0
@@ -129,9 +128,17 @@ class FastDropoutLinear(nn.Linear):
 class FastDropoutReLU(nn.Module):
     """ReLU of a tensor, or of moments: those of the rectified Gaussian.
 
+    It carries the moments of a deterministic :class:`FastDropoutLinear` to the next one, so that nothing is drawn on
+    the way; :func:`~evodrop.nn.zoo.moments.moments_of_relu` has the formula. It takes no arguments.
+
+    Shape:
+        Any shape: a tensor gives a tensor, and Moments give Moments of two tensors of their shape.
+
     Examples:
         >>> FastDropoutReLU()(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
+        >>> FastDropoutReLU()(Moments(torch.zeros(1), torch.ones(1))).mean  # 1 / sqrt(2 pi)
+        tensor([0.3989])
     """
 
     @overload

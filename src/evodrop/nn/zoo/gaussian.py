@@ -12,7 +12,7 @@ from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo.protocol import About, ZooDropout
 
-__all__ = ["GaussianDropout", "gaussian_dropout", "noise_variance", "times_gaussian", "wide"]
+__all__ = ["GaussianDropout", "gaussian_dropout", "noise_variance", "times_gaussian", "wide", "widened"]
 
 
 def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -90,3 +90,8 @@ def times_gaussian(input: Tensor, deviation: float | Tensor) -> Tensor:
 def wide(dtype: torch.dtype) -> torch.dtype:
     """Where moments are computed: float32 for half precision, or the dtype itself."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The same values in float32 or wider."""
+    return tensor.to(wide(tensor.dtype))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.gaussian import widened
 
 __all__ = ["Moments", "check_features", "full_precision", "moments_of_relu", "squared"]
 
@@ -23,6 +23,9 @@ FAR = 10.0  # so many deviations from 0 the tail beyond 0 is below 1e-23: the un
 
 class Moments(NamedTuple):
     """Mean and variance of every unit of a layer, taken as independent and normal.
+
+    Attributes:
+        mean, variance: two tensors of one shape; the variance in float32 or wider.
 
     Examples:
         >>> Moments(torch.zeros(2, 3), torch.zeros(2, 3)).sample()
@@ -80,7 +83,7 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
 
 def squared(tensor: Tensor) -> Tensor:
     """The squares, in float32 or wider."""
-    return tensor.to(wide(tensor.dtype)).square()
+    return widened(tensor).square()
 
 
 def check_features(input: Tensor, weight: Tensor) -> None:

@@ -78,9 +78,8 @@ def _convolution(layer: Any, _rest: Path, shape: Shape) -> Tensor:
     grouped = squares.reshape(layer.groups, -1, *squares.shape[1:]).sum(1).flatten(0, 1)  # (channels, *kernel)
     if len(shape) == 1:
         return grouped.sum((1, 2))
-    top, left = layer._reversed_padding_repeated_twice[2::-2]
-    before = (top, left)
-    after = layer._reversed_padding_repeated_twice[3], layer._reversed_padding_repeated_twice[1]
+    left, right, top, bottom = layer._reversed_padding_repeated_twice
+    before, after = (top, left), (bottom, right)
     sizes = [size + first + last for size, first, last in zip(shape[1:], before, after, strict=True)]
     windows = [_count(*args) for args in zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)]
     if min(windows) < 1:

@@ -53,6 +53,11 @@ class Place(NamedTuple):
     between: tuple[nn.Module, ...] = ()
     since: tuple[nn.Module, ...] = ()
 
+    @property
+    def p(self) -> float:
+        """The rate of the dropout."""
+        return float(self.dropout.p)  # type: ignore[arg-type]
+
 
 @runtime_checkable
 class Penalised(Protocol):
@@ -83,7 +88,7 @@ class ZooDropout(_DropoutNd):
     @classmethod
     def fit_in(cls, place: Place, **options: object) -> Place:
         """The same place with this dropout in it; a class that works on weights replaces the neighbours too."""
-        return place._replace(dropout=cls(float(place.dropout.p), **options))  # type: ignore[arg-type]
+        return place._replace(dropout=cls(place.p, **options))
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

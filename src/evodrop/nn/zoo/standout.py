@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evodrop.definitions import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.gaussian import widened
 from evodrop.nn.zoo.protocol import About, ZooDropout
 
 __all__ = ["Standout", "keep_probabilities", "standout"]
@@ -28,7 +28,7 @@ def keep_probabilities(preactivation: Tensor, p: float = 0.5, alpha: float = 1.0
         tensor([0.5246, 0.7500, 0.8908])
     """
     rate = checked_rate(p)
-    wider = preactivation.to(wide(preactivation.dtype))
+    wider = widened(preactivation)
     return torch.sigmoid(alpha * wider + math.log((1.0 - rate) / rate)) if rate > 0 else torch.ones_like(wider)
 
 

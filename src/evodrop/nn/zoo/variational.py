@@ -72,11 +72,9 @@ class VariationalDropout(LearnedAlpha, ZooDropout):
         unit_dims: int | Sequence[int] | None = None,
     ) -> None:
         super().__init__(p)
-        self.per, self.units, self.unit_dims = (
-            checked_per(per, ("layer", "unit")),
-            _checked_units(units, per),
-            unit_dims,
-        )
+        self.per = checked_per(per, ("layer", "unit"))
+        self.units = _checked_units(units, per)
+        self.unit_dims = unit_dims
         shape = () if per == "layer" else (self.units,)
         self.log_alpha = nn.Parameter(torch.full(shape, initial_log_alpha(p)))  # type: ignore[arg-type]
 

@@ -51,8 +51,7 @@ class _VariationalWeights(LearnedAlpha):
     @classmethod
     def fit_in(cls, place: Place, **options: Any) -> Place:
         """The place with the weighted layer after it made noisy, linear or convolutional, and no dropout before it."""
-        p = float(place.dropout.p)  # type: ignore[arg-type]
-        layer = noisy_like(place.after, VariationalLinear, VariationalConv2d, p, **options)
+        layer = noisy_like(place.after, VariationalLinear, VariationalConv2d, place.p, **options)
         if layer is None:
             raise ValueError(
                 f"variational-weights puts its noise on the nn.Linear or nn.Conv2d after {place.dropout}, but there "

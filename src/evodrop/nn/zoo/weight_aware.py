@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from evodrop.nn import functional as F
 from evodrop.nn.layout import checked_dims
 from evodrop.nn.modules import DrawingDropout
-from evodrop.nn.zoo.gaussian import wide
+from evodrop.nn.zoo.gaussian import widened
 from evodrop.nn.zoo.outgoing import checked_path, outgoing_squares
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
 
@@ -37,7 +37,7 @@ def weight_aware_probabilities(input: Tensor, squares: Tensor, units: Sequence[i
         tensor([0.7500, 0.2500, 0.0000])
     """
     examples = [dim for dim in range(input.ndim) if dim not in units]
-    held = input.detach().to(wide(input.dtype))
+    held = widened(input.detach())
     moments = torch.linalg.vector_norm(held, dim=examples) if examples else held.abs()
     moments = torch.where(torch.isfinite(moments), moments, 0.0).flatten()  # those that are not pass through anyway
     even = _shares(moments, torch.ones_like(moments))
@@ -125,7 +125,7 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
     def fit_in(cls, place: Place, **options: object) -> Place:
         """The same place with this dropout in it, which refers to the layer after it."""
         path = (*place.between, place.after)
-        return place._replace(dropout=cls(float(place.dropout.p), path, **options))  # type: ignore[arg-type]
+        return place._replace(dropout=cls(place.p, path, **options))  # type: ignore[arg-type]
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
