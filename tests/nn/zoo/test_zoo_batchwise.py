@@ -245,6 +245,16 @@ def test_mc_dropout_draws_though_the_layers_are_in_eval_mode():
     assert (model(x) != model(x)).any()
 
 
+def test_features_are_whole_in_eval_mode_though_the_dropout_is_not_there_any_more():
+    model, x = between(), torch.randn(5, 6).double()
+    features = model[:2].eval()
+    assert model[2].training  # it is no part of the features, so nobody has told it
+    assert (features(x) == functional.linear(x, model[0].weight, model[0].bias).sigmoid()).all()
+    model[2] = nn.Identity()
+    whole = by_whole_matrices(nn.Sequential(model[0], nn.Sigmoid()), x)
+    assert (model.eval()[:2](x) == whole).all()
+
+
 def test_batches_may_wait_for_their_backward_pass():
     model = between()
     xs = [torch.randn(5, 6).double().requires_grad_() for _ in range(2)]
