@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 
 from evodrop.nn import (
     BernoulliDropout,
@@ -342,7 +342,17 @@ PECULIAR = {
     "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)),
     "pruned": lambda: prune.l1_unstructured(nn.Linear(6, 5), "weight", 0.5),
     "lazy": lambda: nn.LazyLinear(5),
+    "with a pruned bias": lambda: prune.l1_unstructured(nn.Linear(6, 5), "bias", 0.5),
+    "with a parametrised bias": lambda: parametrize.register_parametrization(nn.Linear(6, 5), "bias", nn.Tanh()),
+    "with a forward of its own": lambda: with_own_forward(nn.Linear(6, 5)),
 }
+
+
+def with_own_forward(layer):
+    """As tools do that move, time or quantise single layers."""
+    plain = layer.forward
+    layer.forward = lambda x: 2 * plain(x)
+    return layer
 
 
 @pytest.mark.parametrize("make", PECULIAR.values(), ids=PECULIAR)
