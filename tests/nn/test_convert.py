@@ -78,6 +78,27 @@ def test_a_layer_that_is_switched_off_stays_off():
     assert type(model[0]) is nn.Dropout
 
 
+def test_a_function_that_makes_no_module_is_named_and_nothing_is_changed():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2), nn.Dropout(0.3))
+    made = iter([nn.Identity(), None])
+    with pytest.raises(TypeError, match=r"layer '2', Dropout\(p=0.3.*made None of its rate, but it makes an nn"):
+        convert_dropout(model, lambda _: next(made))
+    assert [type(layer) for layer in model] == [nn.Linear, nn.Dropout, nn.Dropout]
+
+
+def test_parameters_that_a_wrapper_does_not_know_are_refused(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2)))
+        for name in ("variational", "adaptive-rate"):
+            with pytest.raises(ValueError, match=r"would not average the gradients.*; convert the model first"):
+                convert_dropout(wrapped, name)
+            assert type(wrapped.module[1]) is nn.Dropout
+        assert type(convert_dropout(wrapped).module[1]) is EvolutionalDropout
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_rate_that_cannot_be_kept_is_named_and_nothing_is_changed():
     model = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(1.0)))
     with pytest.raises(ValueError, match=r"layer '1.0', Dropout\(p=1.0.*dropout rate is 1.0"):
