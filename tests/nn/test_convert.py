@@ -332,6 +332,12 @@ class Residual(Twice):
         return x + self.fc1(x)
 
 
+class Skip(Twice):
+    def forward(self, x):
+        x = self.fc1(x)
+        return self.fc2(x + self.drop(x.relu()))
+
+
 def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
     refused(Twice(), "weight-aware", r"layer 'drop', Dropout.*used in 2 places with different neighbours; give each")
     refused(Loop(), NoisyLinear, r"layer 'drop', .*its neighbour 'fc1' is used in 2 places, and would change in all")
@@ -339,6 +345,7 @@ def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
         Branch(), "weight-aware", r"layer 'drop', .*torch.fx cannot trace the code that calls it\. Leave it out by only"
     )
     refused(Residual(), "weight-aware", r"layer 'drop', .*needs the layer with weights after it, but no single layer")
+    refused(Skip(), "dropconnect", r"layer 'drop', .*needs the layer with weights before it, but no single layer")
     refused(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), NoisyLinear, r"layer '1', .*place it by hand")
     refused(nn.Sequential(nn.Dropout(0.5), nn.LSTM(2, 2)), NoisyLinear, r"layer '0', .*another kind of layer")
     refused(

@@ -200,7 +200,22 @@ class Recurrent(nn.Module):
         return self.last(self.dropout(self.step(x)))
 
 
-@pytest.mark.parametrize("make", [Branching, Recurrent])
+class Hurried(Recurrent):
+    """A dropout that is used twice, with other neighbours each time."""
+
+    def forward(self, x):
+        return self.dropout(self.last(self.dropout(self.step(x))))
+
+
+class Skipping(Recurrent):
+    """A neighbour whose outputs go elsewhere too, where those that are dropped count."""
+
+    def forward(self, x):
+        x = self.step(x)
+        return self.last(self.dropout(x.relu()) + x)
+
+
+@pytest.mark.parametrize("make", [Branching, Recurrent, Hurried, Skipping])
 def test_neighbours_that_are_not_known_for_sure_stay_plain(make):
     model = convert_dropout(make(), "batchwise")
     assert isinstance(model.dropout, BatchwiseDropout)
