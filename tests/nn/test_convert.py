@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.utils import prune
+from torch.nn.utils import parametrize, prune
 
 from evodrop.nn import (
     BernoulliDropout,
@@ -76,6 +76,27 @@ def test_a_dropout_layer_itself_is_replaced():
 def test_a_layer_that_is_switched_off_stays_off():
     model = convert_dropout(nn.Sequential(nn.Dropout(0.0)))
     assert type(model[0]) is nn.Dropout
+
+
+def test_a_function_that_makes_no_module_is_named_and_nothing_is_changed():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2), nn.Dropout(0.3))
+    made = iter([nn.Identity(), None])
+    with pytest.raises(TypeError, match=r"layer '2', Dropout\(p=0.3.*made None of its rate, but it makes an nn"):
+        convert_dropout(model, lambda _: next(made))
+    assert [type(layer) for layer in model] == [nn.Linear, nn.Dropout, nn.Dropout]
+
+
+def test_parameters_that_a_wrapper_does_not_know_are_refused(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2)))
+        for name in ("variational", "adaptive-rate"):
+            with pytest.raises(ValueError, match=r"would not average the gradients.*; convert the model first"):
+                convert_dropout(wrapped, name)
+            assert type(wrapped.module[1]) is nn.Dropout
+        assert type(convert_dropout(wrapped).module[1]) is EvolutionalDropout
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_a_rate_that_cannot_be_kept_is_named_and_nothing_is_changed():
@@ -311,6 +332,12 @@ class Residual(Twice):
         return x + self.fc1(x)
 
 
+class Skip(Twice):
+    def forward(self, x):
+        x = self.fc1(x)
+        return self.fc2(x + self.drop(x.relu()))
+
+
 def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
     refused(Twice(), "weight-aware", r"layer 'drop', Dropout.*used in 2 places with different neighbours; give each")
     refused(Loop(), NoisyLinear, r"layer 'drop', .*its neighbour 'fc1' is used in 2 places, and would change in all")
@@ -318,6 +345,7 @@ def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
         Branch(), "weight-aware", r"layer 'drop', .*torch.fx cannot trace the code that calls it\. Leave it out by only"
     )
     refused(Residual(), "weight-aware", r"layer 'drop', .*needs the layer with weights after it, but no single layer")
+    refused(Skip(), "dropconnect", r"layer 'drop', .*needs the layer with weights before it, but no single layer")
     refused(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), NoisyLinear, r"layer '1', .*place it by hand")
     refused(nn.Sequential(nn.Dropout(0.5), nn.LSTM(2, 2)), NoisyLinear, r"layer '0', .*another kind of layer")
     refused(
@@ -342,7 +370,17 @@ PECULIAR = {
     "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 5)),
     "pruned": lambda: prune.l1_unstructured(nn.Linear(6, 5), "weight", 0.5),
     "lazy": lambda: nn.LazyLinear(5),
+    "with a pruned bias": lambda: prune.l1_unstructured(nn.Linear(6, 5), "bias", 0.5),
+    "with a parametrised bias": lambda: parametrize.register_parametrization(nn.Linear(6, 5), "bias", nn.Tanh()),
+    "with a forward of its own": lambda: with_own_forward(nn.Linear(6, 5)),
 }
+
+
+def with_own_forward(layer):
+    """As tools do that move, time or quantise single layers."""
+    plain = layer.forward
+    layer.forward = lambda x: 2 * plain(x)
+    return layer
 
 
 @pytest.mark.parametrize("make", PECULIAR.values(), ids=PECULIAR)

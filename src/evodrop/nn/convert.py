@@ -13,6 +13,7 @@ from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_o
 from evodrop.nn.sync import name_of_group
 from evodrop.nn.zoo.protocol import Place
 from evodrop.nn.zoo.registry import WaterFillingDropout, checked_class
+from evodrop.nn.zoo.weight_aware import WeightAwareDropout
 
 __all__ = ["convert_dropout", "convert_sync"]
 
@@ -46,7 +47,7 @@ def convert_dropout(
     A dropout that works with its neighbours finds them by the graph of the model: past activations, pooling, flattening
     and normalisation. Where it cannot do without them and they are not found, that is an error. The new layers have the
     very parameters of the old ones, so an optimizer keeps them; of parameters that are new, it has to be told. Hooks on
-    a layer that is replaced are gone.
+    a layer that is replaced are gone. Convert a model before it is wrapped for several processes.
 
     Args:
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
@@ -76,8 +77,12 @@ def convert_dropout(
         if model in made:
             return _settled(made[model], model, [])
     own = [*model.parameters(), *model.buffers()]
-    for (parent, name), new in swaps.items():
-        parent._modules[name] = _settled(new, parent._modules[name], own)
+    _check_wrapping(model, swaps, own)
+    settled = {slot: _settled(new, slot[0]._modules[slot[1]], own) for slot, new in swaps.items()}
+    replaced = {slot[0]._modules[slot[1]]: new for slot, new in settled.items()}
+    for (parent, name), new in settled.items():
+        parent._modules[name] = new
+    _tell_referring(model, replaced)
     return model
 
 
@@ -130,6 +135,10 @@ def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> n
         layer: nn.Module = make(float(module.p), **options)  # type: ignore[arg-type]
     except ValueError as error:
         raise ValueError(f"convert_dropout: layer {name!r}, {module}: {error}") from error
+    if not isinstance(layer, nn.Module):
+        raise TypeError(
+            f"convert_dropout: layer {name!r}, {module}: to made {layer!r:.200} of its rate, but it makes an nn.Module"
+        )
     return layer
 
 
@@ -191,6 +200,26 @@ def _unplaceable(name: str, module: nn.Module, make: Any, reason: str) -> ValueE
         f"{' and '.join(sorted(make.needs))} it, but {reason}. Leave it out by only=, or place it by hand: "
         f"the docstring of {make.__name__} says how it is given its neighbours"
     )
+
+
+def _check_wrapping(model: nn.Module, swaps: dict[Slot, nn.Module], own: list[Tensor]) -> None:
+    """What is learned has to be known to the wrapper that averages gradients over processes."""
+    wrapped = any(isinstance(module, nn.parallel.DistributedDataParallel) for module in model.modules())
+    known = {id(tensor) for tensor in own}
+    if wrapped and any(id(tensor) not in known for new in swaps.values() for tensor in new.parameters()):
+        raise ValueError(
+            "convert_dropout: the model is in a DistributedDataParallel, which would not average the gradients of the "
+            "parameters that the new dropout brings along, and every process would learn its own; convert the model "
+            "first, and wrap it then"
+        )
+
+
+def _tell_referring(model: nn.Module, replaced: dict[nn.Module | None, nn.Module]) -> None:
+    """Dropouts that refer to a layer refer to the one in its place, unless it still has a place of its own."""
+    layers = set(model.modules())
+    for layer in layers:
+        if isinstance(layer, WeightAwareDropout):
+            layer.follow({old: new for old, new in replaced.items() if old is not None and old not in layers})
 
 
 def _settled(new: nn.Module, old: nn.Module | None, own: list[Tensor]) -> nn.Module:

@@ -200,7 +200,22 @@ class Recurrent(nn.Module):
         return self.last(self.dropout(self.step(x)))
 
 
-@pytest.mark.parametrize("make", [Branching, Recurrent])
+class Hurried(Recurrent):
+    """A dropout that is used twice, with other neighbours each time."""
+
+    def forward(self, x):
+        return self.dropout(self.last(self.dropout(self.step(x))))
+
+
+class Skipping(Recurrent):
+    """A neighbour whose outputs go elsewhere too, where those that are dropped count."""
+
+    def forward(self, x):
+        x = self.step(x)
+        return self.last(self.dropout(x.relu()) + x)
+
+
+@pytest.mark.parametrize("make", [Branching, Recurrent, Hurried, Skipping])
 def test_neighbours_that_are_not_known_for_sure_stay_plain(make):
     model = convert_dropout(make(), "batchwise")
     assert isinstance(model.dropout, BatchwiseDropout)
@@ -243,6 +258,16 @@ def test_mc_dropout_draws_though_the_layers_are_in_eval_mode():
         if isinstance(layer, nn.modules.dropout._DropoutNd):
             layer.train()
     assert (model(x) != model(x)).any()
+
+
+def test_features_are_whole_in_eval_mode_though_the_dropout_is_not_there_any_more():
+    model, x = between(), torch.randn(5, 6).double()
+    features = model[:2].eval()
+    assert model[2].training  # it is no part of the features, so nobody has told it
+    assert (features(x) == functional.linear(x, model[0].weight, model[0].bias).sigmoid()).all()
+    model[2] = nn.Identity()
+    whole = by_whole_matrices(nn.Sequential(model[0], nn.Sigmoid()), x)
+    assert (model.eval()[:2](x) == whole).all()
 
 
 def test_batches_may_wait_for_their_backward_pass():

@@ -191,3 +191,8 @@ def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name()
     model[2].penalty = 0.1  # somebody's own coefficient
     torch.testing.assert_close(penalties(model), model[1].penalty())
     assert penalties(model.to("meta")).is_meta  # a layer without parameters is on no device
+
+
+def test_the_penalty_of_a_layer_that_is_wrapped_counts_once():
+    layer = VariationalLinear(3, 2)
+    torch.testing.assert_close(penalties(torch.compile(layer, backend="eager")), layer.penalty())

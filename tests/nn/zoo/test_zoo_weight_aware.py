@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.definitions import n_draws
-from evodrop.nn import EvolutionalDropout
+from evodrop.nn import EvolutionalDropout, convert_dropout
 from evodrop.nn.zoo import Place, WeightAwareDropout
 from evodrop.nn.zoo.weight_aware import weight_aware_probabilities
 
@@ -100,6 +100,17 @@ def test_the_next_layer_is_not_owned():
     assert loaded[2]._path[0] is loaded[3]
     twin.load_state_dict(model.state_dict())
     torch.testing.assert_close(seeded(twin, X[:, :4]), seeded(model, X[:, :4]))
+
+
+def test_a_next_layer_that_is_converted_is_followed():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 2))
+    convert_dropout(model, "weight-aware", only=lambda name, _: name == "1", weight_share=1.0)
+    convert_dropout(model, "dropconnect")
+    assert model[1]._path == (model[2],)
+    state = model.state_dict()
+    state["2.weight"] = torch.tensor([1.0, 0.0, 0.0]).expand(3, 3).clone()
+    model.load_state_dict(state, assign=True)
+    assert (model[1](torch.ones(4, 3)) == torch.tensor([1.0, 0.0, 0.0])).all()
 
 
 def test_weights_that_change_are_seen():

@@ -24,9 +24,12 @@ def is_plain(layer: nn.Module | None, kind: type[nn.Linear] | type[nn.Conv2d]) -
     """
     if not isinstance(layer, kind):
         return False
-    same_code = all(getattr(type(layer), name) is getattr(kind, name) for name in COMPUTING[kind])
+    # A forward of the layer alone, which tools hang on a single object, would be lost without a word.
+    same_code = all(
+        name not in layer.__dict__ and getattr(type(layer), name) is getattr(kind, name) for name in COMPUTING[kind]
+    )
     weight = layer._parameters.get("weight")
-    return same_code and weight is not None and not is_lazy(weight)
+    return same_code and "bias" in layer._parameters and weight is not None and not is_lazy(weight)
 
 
 def linear_like(make: type[L], plain: nn.Linear, **options: Any) -> L:
@@ -63,8 +66,9 @@ def _check_plain(layer: nn.Module, kind: type[nn.Linear] | type[nn.Conv2d]) -> N
     if not is_plain(layer, kind):
         raise ValueError(
             f"a {type(layer).__name__} cannot be replaced by a layer with noise, which takes the forward of "
-            f"nn.{kind.__name__} and a weight that is a parameter; this one computes something else, has noise "
-            "already, is not initialised, or makes its weight of others, as weight normalisation and pruning do"
+            f"nn.{kind.__name__}, and weight and bias that are parameters; this one computes something else, has noise "
+            "already, is not initialised, or makes its weight or bias of others, as weight normalisation and pruning "
+            "do; leave it out by only=, or undo that first"
         )
 
 

@@ -63,6 +63,9 @@ class BatchwiseDropout(ZooDropout):
     batch, and then no gradient goes there, so nothing that learns to add to a unit may stand between: with
     normalisation, or another dropout, on the way the layer at that side stays as it is.
 
+    In training mode the layer before answers with 0 for what is dropped, so features that are read there, without the
+    dropout, are to be taken in its eval mode: then it computes all of them.
+
     What it cannot do: the connected layers can be differentiated once, they are for one thread at a time (not
     ``nn.DataParallel``), and activation checkpointing has to have all three in one segment. Under ``torch.compile`` the
     noise is the same, but whole matrices are multiplied: a size that changes with every batch would be compiled anew.
@@ -190,6 +193,9 @@ class BatchwiseLinear(nn.Linear):
         reads, feeds = self.links.get("reads"), self.links.get("feeds")
         taken = reads.take() if reads is not None and reads.active else None
         outputs = feeds.draw(self.out_features, self.weight) if feeds is not None and feeds.active else None
+        # In eval mode this layer may have been taken out of the model, and its dropout, still in training mode, may
+        # never be called; where it is called, as for Monte Carlo dropout, it drops them all the same.
+        outputs = outputs if self.training else None
         if (taken is None and outputs is None) or _must_be_whole(input):
             return super().forward(input)
         check_features(input, self.weight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -101,8 +102,9 @@ def penalties(model: nn.Module) -> Tensor:
         >>> penalties(nn.Linear(2, 2))
         tensor(0.)
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, Penalised) and callable(layer.penalty)]
-    terms = [layer.penalty() for layer in layers]
+    # Not by getattr: what wraps a layer, as torch.compile does, answers in its name, and it would count twice.
+    layers = [layer for layer in model.modules() if callable(getattr_static(layer, "penalty", None))]
+    terms = [layer.penalty() for layer in layers if isinstance(layer, Penalised)]
     if not terms:
         return torch.zeros(())
     where = max(terms, key=lambda term: term.requires_grad).device  # a layer that learns nothing may not know

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -67,7 +67,8 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
 
     The layer refers to the next one but does not own it: its parameters are not listed twice, a copy of the whole model
     refers to the copied layer, and weights that are loaded, moved or cast are seen. If you put another layer in its
-    place, call :meth:`attach` again. ``nn.DataParallel`` makes copies that still refer to the original.
+    place, call :meth:`attach` again; ``convert_dropout`` does. ``nn.DataParallel`` makes copies that still refer to the
+    original.
 
     Args:
         p: fraction of the units to drop, in [0, 1); it sets the number of draws.
@@ -120,6 +121,13 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
     def attach(self, after: nn.Module | Sequence[nn.Module]) -> None:
         """Refer to another next layer, or to all layers up to it."""
         self._path = checked_path(after if isinstance(after, Sequence) else (after,))
+
+    def follow(self, replaced: Mapping[nn.Module, nn.Module]) -> None:
+        """Refer to the layer that has taken the place of the next one, if it was replaced.
+
+        It may have the very parameters of the old one, but what is assigned to it later would not be seen there.
+        """
+        self._path = (*self._path[:-1], *(replaced.get(layer, layer) for layer in self._path[-1:]))
 
     @classmethod
     def fit_in(cls, place: Place, **options: object) -> Place:
