@@ -175,9 +175,27 @@ def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
     assert again.outcomes[0].rates == findings.outcomes[0].rates
 
 
+@pytest.mark.parametrize(("seeds", "epochs"), [(3, 100), (3, 5), (1, 10), (1, 9), (2, 2)])
+def test_tuning_takes_half_of_the_epochs_at_most(seeds, epochs):
+    panel = panel_of(Question(methods=("standard", "evolutional"), seeds=seeds, epochs=epochs, rate="tune"), DIGITS)
+    trials = rates._trials(panel)
+    for method in ("standard", "evolutional"):
+        own = [run.epochs for run in trials if run.method == method]
+        assert len(own) >= 2
+        assert 0.5 * seeds * epochs - len(own) < sum(own) <= 0.5 * seeds * epochs
+
+
+def test_tuning_that_cannot_compare_two_rates_is_refused_before_anything_is_written(tmp_path):
+    question = Question(methods=("none", "standard"), seeds=1, epochs=3, rate="tune")
+    with pytest.raises(ValueError, match="1 seeds of 3 epochs leave 1, and two rates need one each; give more epochs"):
+        compare(question, tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+    compare(question._replace(methods=("none",)), tmp_path / "out", jobs=1)  # which has no rate
+
+
 def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
     monkeypatch.setattr(rates, "RATES", (0.2, 0.5))
-    findings = compare(Question(methods=("all",), seeds=1, epochs=1, rate="tune"), tmp_path, jobs=1)
+    findings = compare(Question(methods=("all",), seeds=1, epochs=4, rate="tune"), tmp_path, jobs=1)
     (outcome,), rated = findings.outcomes, [method for method in METHODS if METHODS[method].uses_rate]
     assert findings.failed == []
     assert [tried.method for tried in outcome.rates] == rated

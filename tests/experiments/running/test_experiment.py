@@ -6,14 +6,14 @@ import os
 
 import pytest
 
-from evodrop.experiments.running import experiment, rates
+from evodrop.experiments.running import experiment
 from evodrop.experiments.running.comparison import Question, compare
 from evodrop.locking import FolderLock, LockedError
 
 SHORT = Question(methods=("standard",), seeds=1, epochs=1)
 
 
-@pytest.mark.parametrize("question", [SHORT, SHORT._replace(rate="tune")])
+@pytest.mark.parametrize("question", [SHORT, SHORT._replace(rate="tune", epochs=4)])
 def test_a_second_command_is_refused_before_it_has_written_anything(tmp_path, question):
     (tmp_path / "experiment.json").write_text("of the first command")
     with FolderLock(tmp_path):
@@ -33,8 +33,7 @@ def test_the_folder_is_held_until_the_report_is_written(tmp_path, monkeypatch):
         return whole(folders, out, *rest)
 
     monkeypatch.setattr(experiment, "conclude", conclude)
-    monkeypatch.setattr(rates, "RATES", (0.2,))
-    compare(SHORT._replace(rate="tune"), tmp_path, jobs=1)
+    compare(SHORT._replace(rate="tune", epochs=4), tmp_path, jobs=1)
     assert held == [tmp_path]
     with FolderLock(tmp_path):  # and free afterwards
         pass
