@@ -36,6 +36,15 @@ def test_gradients_in_half_precision_are_added_up_in_full(monkeypatch):
     assert (weight.grad == 600).all()  # in bfloat16, 256 + 1 is 256
 
 
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 3), (3, 0)])
+def test_a_layer_without_weights_has_masks_too(inputs, outputs):
+    x, weight = torch.ones(4, 1, inputs), torch.ones(outputs, inputs, requires_grad=True)
+    output = masked_linear(x, weight, draw_masks(weight.detach(), 4, 0.5))
+    output.sum().backward()
+    assert (output == torch.zeros(4, 1, outputs)).all()
+    assert weight.grad.shape == weight.shape
+
+
 def test_masks_follow_the_seed_of_torch():
     torch.manual_seed(3)
     first = draw_masks(torch.zeros(3, 4), 8, 0.5)

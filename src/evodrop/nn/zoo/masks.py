@@ -29,7 +29,7 @@ def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
         >>> draw_masks(torch.zeros(100, 50), 8, 0.25).shape
         torch.Size([8, 100, 50])
     """
-    if weight.device.type != "cpu":
+    if weight.device.type != "cpu" or weight.numel() == 0:
         return torch.rand((copies, *weight.shape), device=weight.device) < keep
     transformed = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
     drawn: Tensor = _masks(weight, copies, keep, draw_seed(weight.device) if transformed else None)
