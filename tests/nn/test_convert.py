@@ -197,6 +197,12 @@ def test_every_name_of_the_zoo_trains(name):
     torch.testing.assert_close(model.eval()(x), model(x))
 
 
+def test_an_option_that_a_dropout_does_not_take_is_told_with_layer_and_class():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    with pytest.raises(TypeError, match=r"layer '1'.*GaussianDropout was given unit_dims=-1, but .*unit_dims"):
+        convert_dropout(model, "gaussian", unit_dims=-1)
+
+
 def test_a_name_passes_options_on():
     assert convert_dropout(nested(), "uniform", match="noise")["head"][1].match == "noise"
     assert convert_dropout(nn.Sequential(nn.Dropout(0.3)), "adaptive-rate", concentration=5.0)[0].concentration == 5

@@ -133,8 +133,8 @@ def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> n
             fitted: nn.Module = make.fit_in(Place(None, module, None), **options).dropout
             return fitted
         layer: nn.Module = make(float(module.p), **options)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ValueError(f"convert_dropout: layer {name!r}, {module}: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise _explained(error, name, module, make, options) from error
     if not isinstance(layer, nn.Module):
         raise TypeError(
             f"convert_dropout: layer {name!r}, {module}: to made {layer!r:.200} of its rate, but it makes an nn.Module"
@@ -158,8 +158,8 @@ def _fitted(
         )
         try:
             new = make.fit_in(Place(before, module, after, found.between, found.since), **options)
-        except ValueError as error:
-            raise ValueError(f"convert_dropout: layer {chosen[module]!r}, {module}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise _explained(error, chosen[module], module, make, options) from error
         swaps[slot] = new.dropout
         for at, old, fresh in ((found.before, before, new.before), (found.after, after, new.after)):
             if at is not None and fresh is not old:
@@ -220,6 +220,15 @@ def _tell_referring(model: nn.Module, replaced: dict[nn.Module | None, nn.Module
     for layer in layers:
         if isinstance(layer, WeightAwareDropout):
             layer.follow({old: new for old, new in replaced.items() if old is not None and old not in layers})
+
+
+def _explained(error: Exception, name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> Exception:
+    """The same kind of error, with the layer; an argument that is not taken is known by the class alone."""
+    if isinstance(error, ValueError):
+        return ValueError(f"convert_dropout: layer {name!r}, {module}: {error}")
+    title = getattr(make, "__name__", repr(make))
+    given = ", ".join(f"{option}={value!r:.50}" for option, value in options.items()) or "nothing but the rate"
+    return TypeError(f"convert_dropout: layer {name!r}, {module}: {title} was given {given}, but {error}")
 
 
 def _settled(new: nn.Module, old: nn.Module | None, own: list[Tensor]) -> nn.Module:

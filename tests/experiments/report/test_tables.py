@@ -36,11 +36,11 @@ def test_cells_say_what_the_summary_found(outcome):
     none, standard, uniform, evolutional = cells_of(outcome)
     assert (none.test_error, none.test_change, none.runs) == ("diverged", "-", "1\xa0seed, 1 diverged")
     assert (standard.test_error, standard.test_change) == ("20.00%\xa0±\xa00.00", "baseline")
-    assert (standard.to_training, standard.to_test, standard.seconds) == ("500", "500", "10 ms")
+    assert (standard.to_training, standard.to_test, standard.seconds) == ("500", "500", "10\xa0ms")
     assert uniform.to_test == "reached in 0 of 3 seeds"
     assert evolutional.test_change == "-75.0% (-75.0\xa0to\xa0-75.0)"
     assert evolutional.to_training.startswith("300, -40.0%")
-    assert evolutional.seconds == "2 ms"
+    assert evolutional.seconds == "2\xa0ms"
 
 
 def test_the_summary_is_printed_with_its_legend(outcome):

@@ -49,7 +49,7 @@ def _cells(row: Summary, is_baseline: bool) -> Cells:
         training_error=_error(row.training_error, row),
         to_training=_target(row.to_training, is_baseline),
         to_test=_target(row.to_test, is_baseline),
-        seconds=UNKNOWN if row.seconds is None else duration(row.seconds),
+        seconds=UNKNOWN if row.seconds is None else duration(row.seconds).replace(" ", NO_BREAK),
         runs=", ".join([seeds, *(f"{count} {state}" for state, count in counts.items() if count)]),
     )
 
