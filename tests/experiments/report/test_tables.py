@@ -129,3 +129,18 @@ def test_a_step_is_timed_by_the_processor_if_all_runs_know_it(tmp_path):
 
 def test_short_times_have_a_unit_that_suits_them():
     assert [duration(seconds) for seconds in (2.5, 0.0213, 3e-7)] == ["2.5 s", "21.3 ms", "0.3 µs"]
+
+
+def test_a_ranking_stays_a_table_on_a_narrow_terminal(tmp_path):
+    names = ["standard", *(f"method {number}, rate 0.35" for number in range(9))]
+    for at, name in enumerate(names):
+        for seed in range(3):
+            write_errors(tmp_path, [0.4, 0.3 - 0.01 * at - 0.002 * seed], method=name, seed=seed)
+    outcome = outcomes_of(read_curves([tmp_path]))[0]
+    wide, narrow, tiny = (printed([outcome], width, force_terminal=True) for width in (130, 80, 30))
+    assert "target" in wide.split("Errors:")[0]
+    assert "target" not in narrow.split("Errors:")[0]
+    for row in cells_of(outcome):
+        assert sum(row.test_error in line and line.startswith("│") for line in narrow.splitlines()) >= 1
+    assert "│" not in tiny
+    assert tiny.count("  test error: ") == len(names)

@@ -1,11 +1,12 @@
 """What an experiment found, on the terminal: as tables, or where these do not fit, line by line.
 
 No number is ever cut: a table folds words, and if its numbers are too wide for the screen, each stands on its own line.
+A ranking has to be seen at a glance, so where it is too wide it leaves out columns first, which the report has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -27,6 +28,7 @@ COLUMNS = {  # of the summary: what stands above, and the cell
     "to test\ntarget": "to_test",
     "time\na step": "seconds",
 }
+FEW_COLUMNS = {name: COLUMNS[name] for name in ("test error", "change", "time\na step")}
 
 
 def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) -> None:
@@ -35,10 +37,11 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
     for outcome in outcomes:
-        _print_either(console, summary_table(outcome), _summary_lines(outcome))
+        short = [summary_table(outcome, FEW_COLUMNS)] if outcome.is_ranked else []
+        _print_first_that_fits(console, [summary_table(outcome), *short], _summary_lines(outcome))
         console.print(Text(_legend(outcome)))
         if outcome.judgements:
-            _print_either(console, verdict_table(outcome.judgements), _verdict_lines(outcome.judgements))
+            _print_first_that_fits(console, [verdict_table(outcome.judgements)], _verdict_lines(outcome.judgements))
         for tried in outcome.rates:
             console.print(f"rate of {tried.words}", markup=False)
         for words in outcome.shortened:
@@ -47,11 +50,11 @@ def print_findings(outcomes: Sequence[Outcome], console: Console | None = None) 
             console.print(f"at the edge of the grid: {words}", markup=False)
 
 
-def _print_either(console: Console, table: Table, lines: str) -> None:
-    """The table if all of it fits, else the lines."""
+def _print_first_that_fits(console: Console, tables: Sequence[Table], lines: str) -> None:
+    """The first table all of which fits, else the lines."""
     anywhere = console.options.update(max_width=10_000)
-    fits = Measurement.get(console, anywhere, table).minimum <= console.width
-    console.print(table if fits else Text(lines))
+    fitting = (table for table in tables if Measurement.get(console, anywhere, table).minimum <= console.width)
+    console.print(next(fitting, Text(lines)))
 
 
 def _add_words(table: Table, name: str, texts: Sequence[str]) -> None:
@@ -65,13 +68,13 @@ def _add_numbers(table: Table, name: str, cells: Sequence[str]) -> None:
     table.add_column(name, no_wrap=True, min_width=widest, justify="right")
 
 
-def summary_table(outcome: Outcome) -> Table:
-    """A row for each contender."""
+def summary_table(outcome: Outcome, fields: Mapping[str, str] = COLUMNS) -> Table:
+    """A row for each contender, with a column for each of the fields, and what stands above it."""
     rows = cells_of(outcome)
     table = Table(title=Text(outcome.title))
     _add_words(table, "method", [row.label for row in rows])
-    columns = [[_parted(getattr(row, field)) for row in rows] for field in COLUMNS.values()]
-    for name, cells in zip(COLUMNS, columns, strict=True):
+    columns = [[_parted(getattr(row, field)) for row in rows] for field in fields.values()]
+    for name, cells in zip(fields, columns, strict=True):
         _add_numbers(table, name, cells)
     for row, *cells in zip(rows, *columns, strict=True):
         table.add_row(Text(row.label), *map(Text, cells))
