@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from dask_blocks import cut, examples, fitted
@@ -45,3 +49,23 @@ def test_scores_of_what_does_not_fit_together_are_told():
         model.score(cut(X, 100, known=False), cut(Y, 101, known=False))
     with pytest.raises(ValueError, match="the weights of the examples sum to -300, so there is no score"):
         model.score(cut(X, 100), Y, -np.ones(300))
+
+
+WITHOUT_DASK = """
+import pickle, sys
+
+sys.modules["dask"] = sys.modules["distributed"] = None
+model, X, y = pickle.load(sys.stdin.buffer)
+assert model.score(X, y) == (model.predict(X) == y).mean()
+try:
+    model.score(["part.svm"])
+except ImportError as error:
+    assert "a cluster needs Dask" in str(error)
+else:
+    raise AssertionError("files were scored without Dask")
+"""
+
+
+def test_a_fitted_model_scores_data_in_memory_where_dask_is_not_installed():
+    model = fitted(cut(X, 100), cut(Y, 100))
+    subprocess.run([sys.executable, "-c", WITHOUT_DASK], input=pickle.dumps((model, X, Y)), check=True, timeout=120)

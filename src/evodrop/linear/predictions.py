@@ -50,12 +50,12 @@ class BlockwiseClassifier(DropoutSGDClassifier):
         Args:
             X, y, sample_weight: as for ``fit``, or all in memory.
         """
-        from dask.delayed import delayed
-
         if not is_dask(X) and y is not None:
             return float(super().score(X, y, sample_weight))
         check_is_fitted(self)
         with connected(self.cluster) as client:
+            from dask.delayed import delayed  # only now: data in memory need no Dask
+
             X, y = as_arrays(X, y, self.n_features_in_)
             model = delayed(self._model())
             tasks = [delayed(_hits)(model, *block) for block in paired_blocks(X, y, sample_weight)]

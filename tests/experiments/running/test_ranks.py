@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 from evodrop.experiments.datasets import load
 from evodrop.experiments.records.runs import Run
-from evodrop.experiments.running.laboratory import records_of
+from evodrop.experiments.running.laboratory import records_of, training_of
 from evodrop.experiments.running.ranks import follow
-from evodrop.experiments.training.shared import sharing, tell
+from evodrop.experiments.training.shared import SharedTraining, sharing, task_of_leader, tell
 
 RUN = Run(dataset="digits", network="digits", method="evolutional", seed=0, lr=0.01, epochs=1, eval_every=5)
 
@@ -37,6 +37,21 @@ def test_the_leader_keeps_the_records_and_repeats_nothing(two_ranks, tmp_path):
     assert [record["iteration"] for record in first] == [5, 10, 11]
     header = json.loads((tmp_path / "run" / "records.jsonl").read_text().splitlines()[0])
     assert header["environment"]["ranks"] == 2
+
+
+def group_of_gradients():
+    with sharing():
+        training = training_of(RUN, load("digits"))
+        if dist.get_rank() > 0:
+            task_of_leader()
+        training.advance()
+        SharedTraining.at_work = None
+        return training.model.process_group is dist.group.WORLD
+
+
+def test_the_group_of_messages_can_end(two_ranks):
+    """DistributedDataParallel keeps its group for ever; messages there could abort a process that ends."""
+    assert two_ranks(group_of_gradients) == [False, False]
 
 
 def torchrun(*words):

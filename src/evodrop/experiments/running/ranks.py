@@ -32,7 +32,7 @@ def joined(data: Path | None = None) -> Iterator[bool]:
     """
     dist.init_process_group("gloo", timeout=PATIENCE)
     try:
-        with sharing():
+        with sharing(PATIENCE):
             leads = dist.get_rank() == LEADER
             try:
                 if not leads:

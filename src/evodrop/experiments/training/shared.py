@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -71,7 +72,7 @@ class SharedTraining(Training):
         if self.rank == LEADER:
             self._call_the_others()
         SharedTraining.at_work = self
-        self.model = DistributedDataParallel(self.network)
+        self.model = DistributedDataParallel(self.network, process_group=_gradients)
 
     def _call_the_others(self) -> None:
         tell(Task(self.run, self.pixels.fingerprint, self.state()))
@@ -111,17 +112,26 @@ def task_of_leader() -> Task | None:
 
 
 _sharing = False
+_gradients: dist.ProcessGroup | None = None  # the group that adds them up; None is the one for everything
 
 
 @contextmanager
-def sharing() -> Iterator[None]:
-    """Within it, every network is trained by all ranks together; they all have to be within it."""
-    global _sharing  # noqa: PLW0603
-    _sharing = True
+def sharing(patience: timedelta | None = None) -> Iterator[None]:
+    """Within it, every network is trained by all ranks together; they all have to be within it.
+
+    Gradients have a group of their own, since DistributedDataParallel never lets go of its group. The threads of a
+    group that outlives ``destroy_process_group`` may still hold a message when Python ends, and then they abort the
+    process: the group of the last message, which sends everybody home, has to be one that can end.
+
+    Args:
+        patience: how long a rank waits for the gradients of the others; None is torch's own limit.
+    """
+    global _sharing, _gradients
+    _sharing, _gradients = True, dist.new_group(timeout=patience)
     try:
         yield
     finally:
-        _sharing = False
+        _sharing, _gradients = False, None
 
 
 def is_shared() -> bool:
