@@ -177,6 +177,8 @@ def test_files_are_partitions(tmp_path):
     assert model.score(first, y) == model.score(first.compute(), y.compute())
     with pytest.raises(ValueError, match="files, which hold their labels"):
         model.fit(paths, Y)
+    with pytest.raises(FileNotFoundError, match=r"no file 'nowhere\.svm' for the worker in .*give whole paths"):
+        model.fit(["nowhere.svm"])
 
 
 def test_parts_come_one_after_the_other():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,11 +153,20 @@ def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
 
 def _width(path: str, zero_based: bool) -> int:
     """How many features a file has: iter_svmlight counts them before the first row."""
-    X, _ = next(iter_svmlight(path, 1, zero_based=zero_based))
+    X, _ = next(_chunks(path, 1, zero_based=zero_based))
     return int(X.shape[1])
 
 
 def _read(path: str, n_features: int, zero_based: bool, dtype: np.dtype[Any]) -> tuple[sparse.csr_array, Any]:
-    chunks = iter_svmlight(path, CHUNK_ROWS, n_features=n_features, zero_based=zero_based, dtype=dtype)
+    chunks = _chunks(path, CHUNK_ROWS, n_features=n_features, zero_based=zero_based, dtype=dtype)
     X, y = zip(*chunks, strict=True)
     return sparse.vstack(X, format="csr"), np.concatenate(y)
+
+
+def _chunks(path: str, rows: int, **options: Any) -> Iterator[tuple[sparse.csr_array, Any]]:
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"there is no file {path!r} for the worker in {os.getcwd()!r}; workers read the files themselves: put them "
+            "where all workers see them, and give whole paths"
+        )
+    return iter_svmlight(path, rows, **options)

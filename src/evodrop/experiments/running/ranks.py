@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,7 +17,6 @@ from evodrop.experiments.training.shared import LEADER, SharedTraining, sharing,
 __all__ = ["follow", "joined"]
 
 PATIENCE = timedelta(days=365)  # the others wait while the leader reports; torchrun ends all when one has ended
-REST = 0.2  # seconds: gloo's threads let go of the last message
 
 
 @contextmanager
@@ -43,8 +41,6 @@ def joined(data: Path | None = None) -> Iterator[bool]:
                     tell(None)
     finally:
         dist.destroy_process_group()
-        # DDP keeps the group's threads alive, and one that drops a tensor while Python shuts down aborts the process.
-        time.sleep(REST)
 
 
 def follow(data: Path | None = None) -> None:
