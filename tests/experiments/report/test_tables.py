@@ -9,7 +9,7 @@ from rich.console import Console
 from synthetic import write_errors, write_realistic
 
 from evodrop.experiments.claims.outcomes import outcomes_of
-from evodrop.experiments.claims.trials import rates_tried
+from evodrop.experiments.claims.trials import RatesTried, rates_tried
 from evodrop.experiments.figures.panels import find_panel
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.report.cells import cells_of, duration
@@ -104,9 +104,13 @@ def test_the_chosen_rate_is_printed_whatever_it_is(tmp_path):
         write_errors(tmp_path / "tuning", errors, status, dataset="validation:mnist", rate=rate)
     trials = read_curves([tmp_path / "tuning"])
     outcomes = outcomes_of(read_curves([tmp_path / "runs"]), None, trials)
-    assert "rate of standard: 0.5, of 3 tried with one seed; validation error 25.00%\n" in printed(outcomes)
+    assert "rate of standard: 0.5, of 3 tried for 20 epochs with one seed; validation error 25.00%\n" in printed(
+        outcomes
+    )
     (diverged,) = rates_tried([trial for trial in trials if trial.diverged])
-    assert diverged.words == "standard: 0.9, of 1 tried with one seed; all of them diverged"
+    assert diverged.words == "standard: 0.9, of 1 tried for 20 epochs with one seed; all of them diverged"
+    at_edge = RatesTried("uniform", {0.1: 0.25, 0.2: 0.5, 0.5: 0.6}, 1)
+    assert at_edge.words == "uniform: 0.1, at the edge, of 3 tried for 1 epoch with one seed; validation error 25.00%"
 
 
 def test_some_runs_that_diverged_are_not_all(tmp_path):
