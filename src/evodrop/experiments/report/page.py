@@ -35,7 +35,9 @@ LOGARITHMIC = element(
 LAYERS_WORDS = (
     "What each dropout layer saw of a training batch, first seed. The map shows the probabilities that evolutional "
     "dropout draws with, or would: from the weakest unit below to the strongest above; 1 is as likely as any other, "
-    "and units without colour are never drawn."
+    "and units without colour are never drawn. What the noise does to the units is told of standard, uniform, "
+    "evolutional and water-filling dropout, whose law is that of strengths and rate. Units that batchwise "
+    "dropout spares the layer before it count as dead."
 )
 
 
