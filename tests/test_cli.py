@@ -52,7 +52,7 @@ def test_theory_prints_the_report_of_a_file_and_draws_it(folder, capsys):
         (LINES, ["--radius", "0"], "--radius is 0.0, but the norm of the weights is a finite number above 0"),
         (LINES, ["--plot", "x.gif"], "one of .png, .pdf, .svg"),
         (LINES, ["--plot", "nowhere/x.png"], "there is no folder 'nowhere'"),
-        (None, [], "No such file"),
+        (None, [], "there is no file 'data.svm'; check its name, or give the whole path"),
     ],
 )
 def test_theory_says_what_is_wrong_in_one_line_and_writes_nothing(folder, text, options, words):

@@ -43,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         app(arguments)
     except (ValueError, OSError, ModuleNotFoundError) as error:
         message = str(error)
+        if isinstance(error, FileNotFoundError) and error.filename:  # the system's own words
+            message = f"there is no file {str(error.filename)!r}; check its name, or give the whole path"
         for argument, option in OPTIONS.items():
             message = message.replace(argument, option)
         sys.exit(f"evodrop: {message}")

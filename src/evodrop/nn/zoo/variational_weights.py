@@ -90,8 +90,8 @@ class VariationalLinear(_VariationalWeights, nn.Linear):
     variance in the gradient (Kingma, Salimans and Welling 2015, sections 2.3 and 3.1; their type B). Add
     ``penalties(model) / n_train`` to the mean loss. In eval mode the plain layer.
 
-    The penalty has a term per weight. Where weights are as many as training examples or more it outweighs the loss and
-    pulls alpha to its bound, 1: the layer then is ``FastDropoutLinear`` at p = 0.5, whatever the p it began with.
+    The penalty has a term per weight. With many more weights than training examples it outweighs the loss and pulls
+    alpha to its bound, 1: the layer then is ``FastDropoutLinear`` at p = 0.5, whatever the p it began with.
 
     .. math:: z_j \sim N\Bigl(b_j + \sum_i w_{ji} x_i, \; \sum_i \alpha_{ji} w_{ji}^2 x_i^2\Bigr),
         \qquad 0 < \alpha_{ji} \le 1
