@@ -8,7 +8,18 @@ from typing import Annotated
 
 from typer import Exit, Option
 
-from evodrop.cli.options import Cluster, Data, Jobs, all_ranks, checked_out, command_line, plain_stem, resumable, show
+from evodrop.cli.options import (
+    Cluster,
+    Data,
+    Jobs,
+    all_ranks,
+    checked_out,
+    command_line,
+    names_in,
+    plain_stem,
+    resumable,
+    show,
+)
 
 
 def run(
@@ -45,7 +56,7 @@ def run(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    names = None if methods is None else tuple(name.strip() for name in methods.split(",") if name.strip())
+    names = None if methods is None else names_in(methods)
     with resumable(), all_ranks(data, cluster) as leads:
         if not leads:
             return

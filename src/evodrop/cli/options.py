@@ -15,7 +15,18 @@ from typer import Exit, Option
 if TYPE_CHECKING:
     from evodrop.experiments.report.reopening import Findings
 
-__all__ = ["Cluster", "Data", "Jobs", "all_ranks", "checked_out", "command_line", "plain_stem", "resumable", "show"]
+__all__ = [
+    "Cluster",
+    "Data",
+    "Jobs",
+    "all_ranks",
+    "checked_out",
+    "command_line",
+    "names_in",
+    "plain_stem",
+    "resumable",
+    "show",
+]
 
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
@@ -70,6 +81,16 @@ def checked_out(folder: Path) -> Path:
         if place.exists() and not place.is_dir():
             raise ValueError(f"--out is {str(folder)!r}, but {str(place)!r} is a file; name a folder")
     return folder
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names in a list with commas.
+
+    Examples:
+        >>> names_in("standard, evolutional")
+        ('standard', 'evolutional')
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def plain_stem(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from evodrop.cli.options import Data, Jobs, all_ranks, checked_out, command_line, resumable, show
+from evodrop.cli.options import Data, Jobs, all_ranks, checked_out, command_line, names_in, resumable, show
 
 if TYPE_CHECKING:
     from evodrop.experiments.figures.panels import Panel
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def run(
     name: Annotated[str, Argument(metavar="ID|all|list", help="list names the panels")],
+    methods: Annotated[str | None, Option(help="some of a panel's methods, as standard,evolutional [all]")] = None,
     epochs: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
     seeds: Annotated[int | None, Option(help="instead of the protocol's", min=1)] = None,
     steps: Annotated[str | None, Option(help="step sizes to choose from, as 0.1,1,10, instead of the paper's")] = None,
@@ -32,7 +33,8 @@ def run(
 ) -> None:
     """Rerun a figure of the paper and judge its claims.
 
-    The paper's protocol is the default, and what is cut short is told.
+    The paper's protocol is the default, and what is cut short is told. Report and verdicts cover every finished run of
+    the panel in its folder, whichever command made it.
 
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
@@ -42,7 +44,9 @@ def run(
             return
         from evodrop.experiments.running.reproduction import Extent
 
-        extent = Extent(epochs, seeds, quick, None if steps is None else _numbers(steps), tuning_epochs)
+        grid = None if steps is None else _numbers(steps)
+        names = None if methods is None else names_in(methods)
+        extent = Extent(epochs, seeds, quick, grid, tuning_epochs, names)
         if name == "list":
             _list(extent, data, jobs)
         else:

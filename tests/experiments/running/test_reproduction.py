@@ -58,12 +58,45 @@ def test_the_report_can_be_made_again_from_the_folder_alone(done, tmp_path):
     findings, out = done
     folders, command, panel, trials = reopen(out)
     assert trials == ()
-    assert (len(folders), command, panel) == (8, "evodrop reproduce fig1-20news --quick", NEWS)
+    assert (folders, command, panel) == ([out], "evodrop reproduce fig1-20news --quick", NEWS)
     again = reopen_all([out], tmp_path, "another command")
     assert again.report.read_bytes() == findings.report.read_bytes()
-    single = reopen_all(folders[:1], tmp_path, "evodrop report <one>")
+    single = reopen_all([read_curves([out])[0].folder], tmp_path, "evodrop report <one>")
     assert "evodrop report &lt;one&gt;" in single.report.read_text()
     assert single.outcomes[0].panel is None
+
+
+def test_a_report_covers_the_finished_runs_of_the_panel_by_whichever_command(data, tmp_path):
+    some = QUICK._replace(methods=("water-filling", "standard"))
+    findings = reproduce(NEWS, some, tmp_path, data=data, jobs=1)
+    assert [row.label for row in findings.outcomes[0].summaries] == ["standard", "water-filling"]
+    assert {item.verdict for item in findings.outcomes[0].judgements} == {"not measured"}
+    assert findings.outcomes[0].shortened[-1] == "not run: data-dependent, data-dependent, matched noise"
+    (run, *_) = [curve.folder for curve in read_curves([tmp_path]) if curve.method == "standard"]
+    lines = (run / "records.jsonl").read_text().splitlines(True)
+    for name, kept in (("stranger", [lines[0].replace('"standard"', '"uniform"'), *lines[1:]]), ("begun", lines[:-1])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records.jsonl").write_text("".join(kept))
+    more = reproduce(NEWS, QUICK._replace(methods=("data-dependent",), seeds=3), tmp_path, data=data, jobs=1)
+    (outcome,) = more.outcomes
+    seeds = {row.label: row.seeds for row in outcome.summaries}
+    assert seeds == {"standard": (0, 1), "data-dependent": (0, 1, 2), "water-filling": (0, 1)}
+    assert "not measured" not in {item.verdict for item in outcome.judgements}
+    assert outcome.summaries[1].test_change.n == 2
+
+
+def test_methods_that_a_panel_lacks_are_named():
+    with pytest.raises(ValueError, match=r"methods name 'gaussian', but those of fig1-bn are plain, bn, bn-standard, "):
+        runs_of(find_panel("fig1-bn"), methods=("bn", "gaussian"))
+    with pytest.raises(ValueError, match="methods name none"):
+        runs_of(NEWS, methods=())
+
+
+@pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
+def test_names_of_methods_fit_a_list_with_commas(panel):
+    names = [contender.name for contender in panel.contenders]
+    assert len(set(names)) == len(names)
+    assert not any(set(name) & set(", ") for name in names)
 
 
 @pytest.mark.parametrize("contents", ["", "[]", '{"command": "c"}', '{"command": "c", "panel": null, "runs": 3}'])
@@ -75,7 +108,7 @@ def test_a_damaged_description_is_told(tmp_path, contents):
 
 def test_a_description_cannot_point_outside_its_folder(done, tmp_path):
     _, out = done
-    run = reopen(out)[0][0]
+    run = read_curves([out])[0].folder
     inside = tmp_path / run.name
     inside.mkdir()
     (inside / "records.jsonl").write_bytes((run / "records.jsonl").read_bytes())

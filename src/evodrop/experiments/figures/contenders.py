@@ -28,6 +28,7 @@ class Contender(NamedTuple):
         label: its name.
         network, method, match, rate: of its runs.
         added: whether it is ours, not the paper's.
+        short: its name on the command line, without comma or space; its label if that has none.
     """
 
     label: str
@@ -36,6 +37,12 @@ class Contender(NamedTuple):
     match: str = "draws"
     rate: float = 0.5
     added: bool = False
+    short: str = ""
+
+    @property
+    def name(self) -> str:
+        """What ``--methods`` calls it."""
+        return self.short or self.label
 
     @property
     def key(self) -> Key:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from evodrop.experiments.datasets import DATASETS
-from evodrop.experiments.figures.contenders import Contender
+from evodrop.experiments.figures.contenders import Contender, key_of
 from evodrop.experiments.methods import LINEAR
+from evodrop.experiments.records.curves import Curve
 
 __all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "PANELS", "Panel", "find_panel", "shortened", "split_sizes"]
 
@@ -72,6 +73,11 @@ class Panel:
     def is_linear(self) -> bool:
         return self.network == LINEAR
 
+    def owns(self, curve: Curve) -> bool:
+        """Whether a run is one of this panel's, at whatever step and length."""
+        keys = {contender.key for contender in self.contenders}
+        return curve.dataset == self.dataset and key_of(curve) in keys
+
 
 def split_sizes(dataset: str) -> tuple[int, int]:
     """How many examples of a data set train, and how many test.
@@ -87,8 +93,8 @@ def split_sizes(dataset: str) -> tuple[int, int]:
 
 
 def _linear(dataset: str, name: str, place: str) -> Panel:
-    def contender(label: str, method: str, match: str = "draws", added: bool = False) -> Contender:
-        return Contender(label, LINEAR, method, match, added=added)
+    def contender(label: str, method: str, match: str = "draws", added: bool = False, short: str = "") -> Contender:
+        return Contender(label, LINEAR, method, match, added=added, short=short)
 
     return Panel(
         id=f"fig1-{dataset}",
@@ -100,7 +106,7 @@ def _linear(dataset: str, name: str, place: str) -> Panel:
         contenders=(
             contender("standard", "standard"),
             contender("data-dependent", "data-dependent"),
-            contender("data-dependent, matched noise", "data-dependent", "noise", added=True),
+            contender("data-dependent, matched noise", "data-dependent", "noise", True, "data-dependent-noise"),
             contender("water-filling", "water-filling", added=True),
         ),
         baseline="standard",
@@ -116,6 +122,11 @@ def _linear(dataset: str, name: str, place: str) -> Panel:
     )
 
 
+def _matched_noise(network: str) -> Contender:
+    label, short = "evolutional, matched noise", "evolutional-noise"
+    return Contender(label, network, "evolutional", "noise", added=True, short=short)
+
+
 def _deep(dataset: str, name: str, place: str, epochs: int, good_step: float) -> Panel:
     return Panel(
         id=f"fig2-{dataset}",
@@ -127,7 +138,7 @@ def _deep(dataset: str, name: str, place: str, epochs: int, good_step: float) ->
         contenders=(
             Contender("standard", dataset, "standard"),
             Contender("evolutional", dataset, "evolutional"),
-            Contender("evolutional, matched noise", dataset, "evolutional", "noise", added=True),
+            _matched_noise(dataset),
         ),
         baseline="standard",
         challenger="evolutional",
@@ -145,11 +156,11 @@ _BATCH_NORMALISATION = Panel(
     network="cifar10-bn",
     examples=split_sizes("cifar10")[0],
     contenders=(
-        Contender("no BN, no dropout", "cifar10-nobn", "none"),
-        Contender("BN", "cifar10-bn", "none"),
-        Contender("BN + standard", "cifar10-bn", "standard"),
+        Contender("no BN, no dropout", "cifar10-nobn", "none", short="plain"),
+        Contender("BN", "cifar10-bn", "none", short="bn"),
+        Contender("BN + standard", "cifar10-bn", "standard", short="bn-standard"),
         Contender("evolutional", "cifar10-nobn", "evolutional"),
-        Contender("evolutional, matched noise", "cifar10-nobn", "evolutional", "noise", added=True),
+        _matched_noise("cifar10-nobn"),
     ),
     baseline="BN + standard",
     challenger="evolutional",

@@ -129,6 +129,7 @@ def runs_of(
     grid: Iterable[float] | None = None,
     tuning_epochs: int | None = None,
     quick: bool = False,
+    methods: Iterable[str] | None = None,
 ) -> Plan:
     """The plan of a panel, by its own protocol or cut short.
 
@@ -137,12 +138,13 @@ def runs_of(
         epochs, seeds, grid: instead of the panel's. Decreases of the step move along with the epochs.
         tuning_epochs: of the runs that only choose the step; as many as of the others by default, as in the paper.
         quick: a few epochs, two seeds, one step size; the arguments above go before it.
+        methods: names of the contenders to run; all by default.
     """
     if quick:
         epochs = panel.quick_epochs if epochs is None else epochs
         seeds = QUICK_SEEDS if seeds is None else seeds
         grid = (panel.good_step,) if grid is None else grid
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {} if methods is None else {"contenders": _named(panel, list(methods))}
     if epochs is not None:
         changes["epochs"] = _counted("epochs", epochs)
     if seeds is not None:
@@ -153,6 +155,15 @@ def runs_of(
             raise ValueError(f"the grid is {changes['grid']}, but it takes step sizes above 0, at least one")
     panel = dataclasses.replace(panel, **changes)
     return Plan(panel, panel.epochs if tuning_epochs is None else _counted("tuning_epochs", tuning_epochs))
+
+
+def _named(panel: Panel, names: Sequence[str]) -> tuple[Contender, ...]:
+    known = [contender.name for contender in panel.contenders]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        given = ", ".join(map(repr, unknown)) or "none"
+        raise ValueError(f"methods name {given}, but those of {panel.id} are {', '.join(known)}")
+    return tuple(contender for contender in panel.contenders if contender.name in names)
 
 
 def _counted(name: str, value: int) -> int:

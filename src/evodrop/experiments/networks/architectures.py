@@ -153,4 +153,4 @@ def _mean_pool(size: int, stride: int) -> nn.Module:
 
 def _rnorm() -> nn.Module:
     """cuda-convnet divides its scale by the number of channels in a sum, as torch does its alpha: they are the same."""
-    return ResponseNorm(64, 9, alpha=0.001, beta=0.75, k=1.0)
+    return ResponseNorm(64, 9, alpha=0.001)

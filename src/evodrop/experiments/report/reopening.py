@@ -16,7 +16,7 @@ from evodrop.experiments.claims.verdicts import VERDICTS_FILE, write_verdicts
 from evodrop.experiments.figures.panels import Panel, find_panel
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.folder import RECORDS
-from evodrop.experiments.records.record import Ending
+from evodrop.experiments.records.record import FINAL, Ending
 
 __all__ = ["DESCRIPTION", "TRIALS", "Findings", "Reopened", "conclude", "reopen", "reopen_all"]
 
@@ -45,11 +45,19 @@ class Reopened(NamedTuple):
 def conclude(
     folders: Sequence[Path], out: Path, command: str, panel: Panel | None, trials: Sequence[Path] = ()
 ) -> tuple[list[Outcome], Path]:
-    """Write figures, verdicts and the report of some runs to a folder; gives the outcomes and the report's path."""
+    """Write figures, verdicts and the report of some runs to a folder; gives the outcomes and the report's path.
+
+    Of a panel all runs in the folders count that belong to it and have come to their end.
+    """
     from evodrop.experiments.plotting import save
     from evodrop.experiments.report.page import write_report
 
-    outcomes = outcomes_of(read_curves(folders), panel, read_curves(trials) if trials else ())
+    curves = read_curves(folders)
+    if panel is not None:
+        curves = [curve for curve in curves if curve.status in FINAL and panel.owns(curve)]
+        if not curves:
+            raise ValueError(f"no run of {panel.id} in {', '.join(map(str, folders))} has come to its end")
+    outcomes = outcomes_of(curves, panel, read_curves(trials) if trials else ())
     out.mkdir(parents=True, exist_ok=True)
     for at, outcome in enumerate(outcomes):
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
@@ -86,7 +94,9 @@ def reopen(folder: Path) -> Reopened:
         known = json.loads((folder / DESCRIPTION).read_bytes())
         command, panel = str(known["command"]), known["panel"]
         inside, trials = _runs_named(folder, known["runs"]), _runs_named(folder / TRIALS, known.get("trials", []))
-        return Reopened(inside or [folder], command, None if panel is None else find_panel(str(panel)), tuple(trials))
+        if panel is not None:
+            return Reopened([folder], command, find_panel(str(panel)))
+        return Reopened(inside or [folder], command, trials=tuple(trials))
     except FileNotFoundError:
         return Reopened([folder])
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -59,7 +59,8 @@ class Experiment:
         """
         tuning = [trial.run for trial in plan.tuning]  # what is wrong with a run is told before a folder is made
         with self.held():
-            self._tell_of_others(plan)
+            if panel is None:  # the runs of a panel stay together, whichever command made them
+                self._tell_of_others(plan)
             return self._carry_out(plan, tuning, panel)
 
     @contextmanager
@@ -103,7 +104,7 @@ class Experiment:
         self._describe(runs, panel)
         failed += self.run(rest, "training")
         outcomes, report = conclude(
-            self._folders(runs, failed),
+            self._folders(runs, failed) if panel is None else [self.out],
             self.out,
             self.command,
             panel,

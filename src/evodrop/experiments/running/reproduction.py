@@ -25,6 +25,7 @@ class Extent(NamedTuple):
     quick: bool = False
     grid: tuple[float, ...] | None = None
     tuning_epochs: int | None = None
+    methods: tuple[str, ...] | None = None
 
     def plan(self, panel: Panel) -> Plan:
         """The runs of a panel to this extent."""
@@ -72,7 +73,7 @@ def panels_named(name: str, data: Path | None) -> tuple[list[Panel], list[Panel]
 def reproduce(
     panel: Panel, extent: Extent, out: Path, *, data: Path | None = None, jobs: int = 2, command: str = ""
 ) -> Findings:
-    """Run a panel and judge its claims. What is done already is not done again.
+    """Run a panel and judge its claims by all its finished runs in the folder. What is done is not done again.
 
     Args:
         panel: which one.

@@ -25,7 +25,7 @@ from evodrop.theory.noises import Noise
 __all__ = ["layer_statistics", "watch_dropout"]
 
 Floats = npt.NDArray[np.float64]
-QUANTILES = 64
+QUANTILES = 16
 DIGITS = 6
 SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
 
