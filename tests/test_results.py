@@ -58,7 +58,7 @@ def test_kept_verdicts_follow_from_the_records(folder):
     assert read_verdicts(folder / "verdicts.json") == {
         judgement.claim.id: judgement.verdict for judgement in outcome.judgements
     }
-    fewest = 5 if found.panel.id in ("fig1-20news", "fig1-reuters52") else 3
+    fewest = 5 if found.panel.id.startswith(("fig1-20news", "fig1-reuters52")) else 3
     assert all(len(row.seeds) >= fewest for row in outcome.summaries)
 
 

@@ -48,7 +48,7 @@ def test_what_was_shortened_is_read_from_the_records(tmp_path):
         "7 epochs a run, not 20",
         "2 seeds a contender, not 3",
         "step sizes tried: 0.005, not 0.001, 0.005, 0.01, 0.1",
-        "not run: evolutional, matched noise",
+        "not run: evolutional, matched noise, none",
     )
 
 

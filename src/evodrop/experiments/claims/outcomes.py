@@ -117,7 +117,7 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None, rates: tu
         curves=curves,
         baseline=baseline if baseline in curves else None,
         summaries=summaries,
-        judgements=[] if panel is None else judge_panel(panel, summaries),
+        judgements=[] if panel is None else judge_panel(panel, curves),
         shortened=() if panel is None else _shortened(panel, contenders, tuning, curves),
         edges=tuple(words for row in summaries if (words := _edge(row, tuning[row.label]))),
         rates=rates,
