@@ -109,8 +109,9 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None, rates: tu
         for contender in contenders
     }
     summaries = summarise(curves, baseline)
+    origins = dict.fromkeys(run.origin for run in runs if run.origin)
     return Outcome(
-        title=f"dropout on {dataset}" if panel is None else panel.title,
+        title=", ".join([f"dropout on {dataset}" if panel is None else panel.title, *origins]),
         panel=panel,
         contenders=tuple(contenders),
         runs=tuple(runs),

@@ -19,6 +19,7 @@ class Pixels(NamedTuple):
     """Float32 images, (n, height, width, channels): convolutions are fastest with the channels last.
 
     ``fingerprint`` is a digest of the images and of how they were fed; records made from other pixels have another.
+    Where the images are not the published ones, it says what they are besides.
     """
 
     train_x: Tensor
@@ -99,4 +100,4 @@ def _fingerprint(images: Images, size: int | None, scale: float) -> str:
     for array in (images.train_x, images.train_y, images.test_x, images.test_y):
         digest.update(repr((array.shape, array.dtype.str)).encode())
         digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:16] + (f", {images.origin}" if images.origin else "")
