@@ -10,7 +10,7 @@ from evodrop.linear import PAPER_GRID
 
 IDS = """
 fig1-real-sim fig1-news20 fig1-rcv1 fig1-bn fig2-mnist fig2-svhn fig2-cifar10 fig2-cifar100
-fig1-20news fig1-reuters52 fig1-20news-papergrid fig1-reuters52-papergrid
+fig1-20news fig1-reuters52 fig1-rcv1-part fig1-20news-papergrid fig1-reuters52-papergrid fig1-rcv1-part-papergrid
 """
 
 
@@ -33,7 +33,7 @@ def test_a_panel_is_whole(panel):
 
 @pytest.mark.parametrize("panel", [panel for panel in PANELS.values() if panel.is_linear], ids=lambda panel: panel.id)
 def test_linear_panels_follow_section_5_1(panel):
-    if panel.id in ("fig1-20news", "fig1-reuters52"):
+    if panel.id in ("fig1-20news", "fig1-reuters52", "fig1-rcv1-part"):
         assert panel.grid == (0.1, 0.5, 1, 5, 10, 50)
     else:
         assert panel.grid == PAPER_GRID == (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)
@@ -75,5 +75,5 @@ def test_svhn_goes_as_far_as_the_paper_shows():
 
 
 def test_an_unknown_panel_is_an_error_that_lists_them():
-    with pytest.raises(ValueError, match=r"no panel 'fig3'; the panels are fig1-real-sim, .*fig1-reuters52-papergrid"):
+    with pytest.raises(ValueError, match=r"no panel 'fig3'; the panels are fig1-real-sim, .*fig1-rcv1-part-papergrid"):
         find_panel("fig3")

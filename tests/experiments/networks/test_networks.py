@@ -116,7 +116,7 @@ def test_every_network_has_a_table():
 
 @each
 def test_a_unit_follows_every_layer_with_weights_but_the_last(name):
-    """A ReLU, or a sigmoid where the network is named after it; at once, or after the max pooling or batch normalisation that comes next."""
+    """At once, or after the max pooling or batch normalisation that comes next: a ReLU, or a sigmoid if so named."""
     unit = nn.Sigmoid if name.endswith("sigmoid") else nn.ReLU
     kinds = [type(layer) for layer in build_network(name, nn.Dropout)]
     weighted = [place for place, kind in enumerate(kinds) if kind in (nn.Conv2d, nn.Linear, LocallyConnected2d)]

@@ -134,7 +134,7 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     code, out, _ = answer(capsys, *words)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/fig1-20news/report.html")
     assert "claims of the paper" in out
-    assert "shorter than the protocol: 1 epoch a run, not 10" in out
+    assert "shorter than the protocol: 1 epoch a run, not 30" in out
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):

@@ -20,7 +20,11 @@ WIDE_GRID = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0)  # rows of norm 1 need larger steps
 PAPER_GRID = "papergrid"  # ends the id of a panel that reads other data by the paper's grid
 DEEP_GRID = (0.001, 0.005, 0.01, 0.1)  # Section 5.2
 LEFT_OPEN = {"20news": (11_293, 7_528), "reuters52": (6_532, 2_568)}  # sizes that the registry does not fix
-OTHER_DATA = {"20news": "20 Newsgroups", "reuters52": "Reuters-52"}  # on which the paper's claims are asked too
+OTHER_DATA = {  # on which the paper's claims are asked too
+    "20news": "20 Newsgroups",
+    "reuters52": "Reuters-52",
+    "rcv1-part": "a part of RCV1",
+}
 
 CHOICES = {
     "epochs": "The paper does not say for how long it trained; only SVHN's 12,000 iterations are known.",
