@@ -37,7 +37,7 @@ from evodrop.experiments.datasets import Images
 from evodrop.experiments.methods import METHODS, build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records import read_records, read_timings
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.run import Run
 from evodrop.experiments.training import train
 from evodrop.experiments.training.pixels import Pixels, prepare
 

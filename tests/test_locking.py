@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from evodrop.experiments.records.folder import RunFolder
+from evodrop.experiments.store import RunFolder
 from evodrop.locking import FolderLock, LockedError
 
 HEADER = {"run": {"seed": 0}, "data": "abc"}

@@ -12,7 +12,7 @@ from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.plotting import COLOURS, bands_of, draw, highest, save, styles_of
-from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.curves import read_curves
 from evodrop.theory.figure import COLOURS as THEORY
 
 

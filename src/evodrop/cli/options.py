@@ -67,7 +67,7 @@ def all_ranks(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
         raise ValueError(
             f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
         )
-    from evodrop.experiments.running.ranks import joined
+    from evodrop.experiments.training.ranks import joined
 
     with joined(data) as leads:
         yield leads
@@ -126,7 +126,7 @@ def show(findings: Findings) -> None:
 
 
 def _show_failures(findings: Findings) -> None:
-    from evodrop.experiments.running.live import label  # brings torch, which runs that failed have brought before
+    from evodrop.experiments.live import label  # brings torch, which runs that failed have brought before
 
     for ending in findings.failed:
         print(f"evodrop: {label(ending.run)} failed: {ending.error}", file=sys.stderr)

@@ -48,7 +48,7 @@ def run(
         names = None if methods is None else names_in(methods)
         extent = Extent(epochs, seeds, quick, grid, tuning_epochs, names)
         if name == "list":
-            _list(extent, data, jobs)
+            _list(extent, data)
         else:
             _reproduce(name, extent, results if check else None, jobs, data, out)
 
@@ -97,18 +97,16 @@ def _numbers(text: str) -> tuple[float, ...]:
         raise ValueError(f"--steps is {text!r}, but it takes numbers with commas between them, as 0.1,1,10") from None
 
 
-def _list(extent: Extent, data: Path | None, jobs: int) -> None:
+def _list(extent: Extent, data: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from evodrop.experiments.running.estimates import in_words
     from evodrop.experiments.running.reproduction import list_panels
 
-    table = Table("panel", "place in the paper", "data", caption=f"time: here, {jobs} runs at a time, from a few steps")
+    table = Table("panel", "place in the paper", "data")
     table.add_column("runs", justify="right")
-    table.add_column("time", justify="right")
-    with Console(stderr=True).status("timing a few steps") as status:
-        for entry in list_panels(extent, data, jobs, lambda name: status.update(f"timing a few steps of {name}")):
-            words = f"{entry.panel.dataset}: {entry.data}"
-            table.add_row(entry.panel.id, entry.panel.place, words, str(entry.runs), in_words(entry.seconds))
+    table.add_column("iterations", justify="right")
+    for entry in list_panels(extent, data):
+        words = f"{entry.panel.dataset}: {entry.data}"
+        table.add_row(entry.panel.id, entry.panel.place, words, str(entry.runs), f"{entry.iterations:,}")
     Console().print(table)

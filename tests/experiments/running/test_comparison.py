@@ -15,8 +15,8 @@ from evodrop.experiments.datasets import Images, load
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import LINEAR_METHODS, METHODS, USUAL
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.folder import read_records
+from evodrop.experiments.curves import read_curves
+from evodrop.experiments.store import read_records
 from evodrop.experiments.report.cells import RANKED_WORDS, cells_of
 from evodrop.experiments.report.reopening import reopen_all
 from evodrop.experiments.report.tables import print_findings

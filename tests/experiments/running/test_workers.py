@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.run import Run
 from evodrop.experiments.running import laboratory
 from evodrop.locking import FolderLock
 
@@ -18,7 +18,7 @@ MORTAL = """
 import os, signal, sys
 from pathlib import Path
 from evodrop.experiments.running import laboratory
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.run import Run
 
 deaths, times = Path("deaths"), int(sys.argv[1])
 fields = {"dataset": "digits", "network": "digits", "seed": 0, "lr": 0.01, "epochs": 2, "eval_every": 5}
@@ -93,8 +93,8 @@ def test_a_worker_that_begins_when_its_laboratory_has_ended_ends_too(name, said,
 
 LABORATORY = """
 import signal, sys
-from evodrop.experiments.running.laboratory import run_all
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.runner import run_all
+from evodrop.experiments.run import Run
 fields = {"dataset": "digits", "network": "digits", "method": "evolutional", "lr": 0.01, "epochs": 3000}
 runs = [Run(seed=seed, **fields) for seed in (0, 1)]
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from evodrop.experiments.datasets import load
 from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.networks.catalogue import NETWORKS
-from evodrop.experiments.records.runs import Run
-from evodrop.experiments.running.laboratory import network_for
+from evodrop.experiments.run import Run
+from evodrop.experiments.runner import network_for
 from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.keeping import train
 from evodrop.experiments.training.loop import Training

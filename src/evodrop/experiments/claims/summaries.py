@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.experiments.claims.intervals import Interval, interval, relative_change
+from evodrop.experiments.curves import Curve, Floats
 from evodrop.experiments.figures.contenders import convergence
-from evodrop.experiments.records.curves import Curve, Floats
-from evodrop.experiments.records.record import RUNNING
+from evodrop.experiments.run import RUNNING
 
 __all__ = [
     "Band",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from evodrop.experiments.claims.summaries import final_error
-from evodrop.experiments.records.curves import Curve
+from evodrop.experiments.curves import Curve
 
 __all__ = ["RatesTried", "rates_tried"]
 

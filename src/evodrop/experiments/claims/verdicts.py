@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from evodrop.durable import write_whole
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.statements import METRICS, Claim, Metric, claims_of
 from evodrop.experiments.claims.summaries import Summary, Target
 from evodrop.experiments.figures.panels import Panel
+from evodrop.experiments.store import write_whole
 
 __all__ = [
     "VERDICTS",

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from evodrop.experiments.curves import Curve, Floats
 from evodrop.experiments.methods import methods_of
-from evodrop.experiments.records.curves import Curve, Floats
 
 __all__ = ["Contender", "choose_step", "contenders_of", "convergence", "final_curves", "key_of", "tuning_curves"]
 

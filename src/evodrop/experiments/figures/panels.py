@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from evodrop.experiments.curves import Curve
 from evodrop.experiments.datasets import DATASETS
 from evodrop.experiments.figures.contenders import Contender, key_of
 from evodrop.experiments.methods import LINEAR
-from evodrop.experiments.records.curves import Curve
 
 __all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "PANELS", "Panel", "find_panel", "shortened", "split_sizes"]
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from evodrop.experiments.curves import Curve
 from evodrop.experiments.figures.contenders import Contender, choose_step, key_of
 from evodrop.experiments.figures.panels import Panel
-from evodrop.experiments.methods import LINEAR
-from evodrop.experiments.records.curves import Curve
-from evodrop.experiments.records.runs import AnyRun, LinearRun, Run
+from evodrop.experiments.run import Run
 
 __all__ = ["Plan", "Trial", "runs_of"]
 
@@ -30,9 +29,9 @@ class Trial(NamedTuple):
     fields: Mapping[str, Any]
 
     @property
-    def run(self) -> AnyRun:
+    def run(self) -> Run:
         """The run, of a network or of a linear model."""
-        return LinearRun(**self.fields) if self.contender.network == LINEAR else Run(**self.fields)
+        return Run(**self.fields)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID, PANELS, P
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import CHALLENGERS, LINEAR, USUAL, Method, methods_of
 from evodrop.experiments.running.experiment import Experiment, Findings
-from evodrop.experiments.running.laboratory import check_fit, check_method, load_once
 from evodrop.experiments.running.rates import tune_rates
+from evodrop.experiments.training import load_once
+from evodrop.experiments.training.network import check_fit, check_method
 
 __all__ = ["Question", "compare", "panel_of"]
 

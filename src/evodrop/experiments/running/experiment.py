@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evodrop.durable import write_whole
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import Panel
 from evodrop.experiments.figures.plans import Plan
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.record import FAILED, Ending
-from evodrop.experiments.records.runs import AnyRun
+from evodrop.experiments.live import watching
 from evodrop.experiments.report.reopening import DESCRIPTION, TRIALS, Findings, conclude, reopen
-from evodrop.experiments.running.laboratory import run_all
-from evodrop.experiments.running.live import watching
-from evodrop.locking import FolderLock
+from evodrop.experiments.run import FAILED, Run, RunResult
+from evodrop.experiments.runner import run_all
+from evodrop.experiments.store import locked, write_whole
 
 __all__ = ["Experiment", "Findings"]
 
@@ -48,7 +46,7 @@ class Experiment:
     jobs: int
     command: str
     title: str
-    trials: list[AnyRun] = field(default_factory=list)  # that chose the rates
+    trials: list[Run] = field(default_factory=list)  # that chose the rates
 
     def carry_out(self, plan: Plan, panel: Panel | None = None) -> Findings:
         """Run a plan, in two stages if there are step sizes to choose from, and write the report.
@@ -67,10 +65,10 @@ class Experiment:
     def held(self) -> Iterator[None]:
         """Hold the folder: a second command is refused before it has written anything there."""
         self.out.mkdir(parents=True, exist_ok=True)
-        with FolderLock(self.out):
+        with locked(self.out):
             yield
 
-    def try_out(self, trials: Sequence[AnyRun], stage: str) -> list[Path]:
+    def try_out(self, trials: Sequence[Run], stage: str) -> list[Path]:
         """Do the runs that choose the rates, in a folder of their own; the report tells what they found."""
         failed = self.run(trials, stage, TRIALS)
         if failed:
@@ -91,8 +89,8 @@ class Experiment:
                     file=sys.stderr,
                 )
 
-    def _carry_out(self, plan: Plan, tuning: list[AnyRun], panel: Panel | None) -> Findings:
-        runs, failed = list[AnyRun](), list[Ending]()
+    def _carry_out(self, plan: Plan, tuning: list[Run], panel: Panel | None) -> Findings:
+        runs, failed = list[Run](), list[RunResult]()
         steps = {contender.label: plan.panel.grid[0] for contender in plan.panel.contenders}
         if len(plan.panel.grid) > 1:
             runs = tuning
@@ -112,14 +110,14 @@ class Experiment:
         )
         return Findings(outcomes, report, failed)
 
-    def run(self, runs: Sequence[AnyRun], stage: str, within: str = ".") -> list[Ending]:
+    def run(self, runs: Sequence[Run], stage: str, within: str = ".") -> list[RunResult]:
         """Do runs in the folder, which is held, or in one within it, and show how they go; those that failed."""
         out = self.out / within
         with watching(runs, out, f"{self.title}: {stage}") as tell:
-            endings = run_all(runs, out, self.data, jobs=self.jobs, on_ending=tell, locked=True)
+            endings = run_all(runs, out, self.data, jobs=self.jobs, on_result=tell, is_locked=True)
         return [ending for ending in endings if ending.status == FAILED]
 
-    def _describe(self, runs: Sequence[AnyRun], panel: Panel | None) -> None:
+    def _describe(self, runs: Sequence[Run], panel: Panel | None) -> None:
         """Keep what :func:`reopen` needs, before the runs begin."""
         known: dict[str, Any] = {
             "command": self.command,
@@ -130,7 +128,7 @@ class Experiment:
             known["trials"] = [run.id for run in self.trials]
         write_whole(self.out / DESCRIPTION, json.dumps(known, indent=2).encode() + b"\n")
 
-    def _folders(self, runs: Sequence[AnyRun], failed: Iterable[Ending]) -> list[Path]:
+    def _folders(self, runs: Sequence[Run], failed: Iterable[RunResult]) -> list[Path]:
         lost = {ending.run for ending in failed}
         folders = [self.out / run.id for run in runs if run not in lost]
         if not folders:

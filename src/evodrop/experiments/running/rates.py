@@ -6,12 +6,12 @@ import dataclasses
 import math
 
 from evodrop.experiments.claims.trials import rates_tried
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets.splits import VALIDATION
 from evodrop.experiments.figures.panels import Panel
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import methods_of
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.runs import AnyRun
+from evodrop.experiments.run import Run
 from evodrop.experiments.running.experiment import Experiment
 
 __all__ = ["RATES", "tune_rates"]
@@ -38,7 +38,7 @@ def tune_rates(panel: Panel, experiment: Experiment) -> Panel:
     return dataclasses.replace(panel, contenders=tuple(contenders))
 
 
-def _trials(panel: Panel) -> list[AnyRun]:
+def _trials(panel: Panel) -> list[Run]:
     uses = methods_of(panel.network)
     tuned = [contender for contender in panel.contenders if uses[contender.method].uses_rate]
     budget = math.floor(SHARE * panel.seeds * panel.epochs)  # epochs of one contender

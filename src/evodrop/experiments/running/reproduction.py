@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,9 +10,8 @@ from evodrop.experiments.claims.verdicts import VERDICTS_FILE, Judgement, check,
 from evodrop.experiments.datasets import status
 from evodrop.experiments.figures.panels import PANELS, Panel, find_panel
 from evodrop.experiments.figures.plans import Plan, runs_of
-from evodrop.experiments.running.estimates import estimate, runs_in
 from evodrop.experiments.running.experiment import Experiment, Findings
-from evodrop.experiments.running.laboratory import load_once
+from evodrop.experiments.training import load_once
 
 __all__ = ["Entry", "Extent", "gone_back_on", "kept_verdicts", "list_panels", "panels_named", "reproduce"]
 
@@ -38,24 +37,22 @@ class Entry(NamedTuple):
     panel: Panel
     data: str  # "present", "downloadable" or "missing"
     runs: int
-    seconds: float
+    iterations: int  # of all runs together
 
 
-def list_panels(
-    extent: Extent, data: Path | None, jobs: int, on_panel: Callable[[str], None] = lambda _: None
-) -> Iterator[Entry]:
-    """Each panel: is its data there, how many runs does it take, and how long would that be on this machine?
+def list_panels(extent: Extent, data: Path | None) -> Iterator[Entry]:
+    """Each panel: is its data there, and how many runs and iterations does it take?
 
     Args:
         extent: of the protocol.
         data: the data folder.
-        jobs: runs at once.
-        on_panel: called with each id before its network is timed.
     """
     for panel in PANELS.values():
-        on_panel(panel.id)
         plan = extent.plan(panel)
-        yield Entry(panel, status(panel.dataset, data), len(runs_in(plan)), estimate(plan, jobs))
+        steps = {contender.label: plan.panel.grid[0] for contender in plan.panel.contenders}  # any will do
+        runs = list(dict.fromkeys(trial.run for trial in (*plan.tuning, *plan.final(steps))))
+        iterations = sum(run.epochs for run in runs) * (panel.examples // panel.batch_size)
+        yield Entry(panel, status(panel.dataset, data), len(runs), iterations)
 
 
 def panels_named(name: str, data: Path | None) -> tuple[list[Panel], list[Panel]]:

@@ -1,4 +1,4 @@
-"""What a dropout layer sees of a batch in training. The layer, its noise and its gradient know nothing of it.
+"""What a dropout layer sees of a batch in training. The layer, its noise and its gradient stay as they are.
 
 Where the noise has moved into the weights of a neighbour, an ``nn.Identity`` marks the place, and is watched as well.
 Units that batchwise dropout spares the layer before it are zero on the whole batch, and count as dead.
@@ -11,22 +11,19 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop.definitions import second_moments
-from evodrop.experiments.records.record import LayerStatistics
+from evodrop.experiments.run import LayerStatistics
 from evodrop.nn import EvolutionalDropout, MultinomialDropout
 from evodrop.nn.law import Law, find_chances
 from evodrop.theory import BernoulliNoise, MultinomialNoise, squared_norm
-from evodrop.theory.noises import Noise
 
 __all__ = ["layer_statistics", "watch_dropout"]
 
-Floats = npt.NDArray[np.float64]
 QUANTILES = 16
-DIGITS = 6
+DIGITS = 6  # as many as a figure can show: records stay small
 SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
 
 
@@ -43,22 +40,23 @@ def watch_dropout(network: nn.Module) -> Iterator[list[LayerStatistics]]:
         [('1', 8, 1.0)]
     """
     seen = list[LayerStatistics]()
+
+    def note(name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if layer.training:
+            seen.append(layer_statistics(name, layer, inputs[0]))
+
     with ExitStack() as hooks:
         for name, layer in network.named_modules():
             if isinstance(layer, _DropoutNd | nn.Identity):
-                hooks.enter_context(layer.register_forward_pre_hook(partial(_note, seen, name)))
+                hooks.enter_context(layer.register_forward_pre_hook(partial(note, name)))
         yield seen
-
-
-def _note(seen: list[LayerStatistics], name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    if layer.training:
-        seen.append(layer_statistics(name, layer, inputs[0]))
 
 
 def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatistics:
     """The statistics of a layer whose units are all dimensions of its input but the first.
 
-    What the noise does is told of standard, uniform, evolutional and water-filling dropout, whose laws are known here.
+    What the noise does is measured for standard, uniform, evolutional and water-filling dropout, whose laws depend on
+    the strengths of the units and on the rate alone.
     """
     moments = second_moments(input.detach().flatten(1)).numpy()
     moments = np.where(np.isfinite(moments), moments, 0.0)
@@ -68,15 +66,15 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
         name=name,
         units=len(moments),
         dead=int((~live).sum()),
-        effective=0.0,
+        effective=_rounded(total**2 / moments.sum()) if live.any() else 0.0,
         kept=None if law is None else 0.0,
         noise=None,
         probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
     )
-    if live.any():
-        seen["effective"] = _rounded(total**2 / moments.sum())
     if live.any() and law is not None:
-        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
+        found, standard = find_chances(law, strengths, None), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
+        probs = found.chances
+        noise = BernoulliNoise(probs) if found.k is None else MultinomialNoise(probs, int(found.k))
         seen["kept"] = _rounded(noise.survival[live].sum())
         seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
     return seen
@@ -93,12 +91,5 @@ def _law_of(layer: nn.Module) -> Law | None:
     return Law("keep", 0.0) if never else law
 
 
-def _noise_of(law: Law, strengths: Floats) -> Noise:
-    """The law's noise for units of such strengths, as the theory has it."""
-    found = find_chances(law, strengths, None)
-    return BernoulliNoise(found.chances) if found.k is None else MultinomialNoise(found.chances, int(found.k))
-
-
 def _rounded(value: float) -> float:
-    """As many digits as a figure can show: records stay small."""
     return float(f"{value:.{DIGITS}g}")

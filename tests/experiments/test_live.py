@@ -10,10 +10,10 @@ import pytest
 import tiny
 from rich.console import Console
 
-from evodrop.experiments.records.record import Ending
-from evodrop.experiments.records.runs import LinearRun
+from evodrop.experiments.run import Ending
+from evodrop.experiments.run import LinearRun
 from evodrop.experiments.running import live
-from evodrop.experiments.running.live import Progress, label, last_line, watching
+from evodrop.experiments.live import Progress, label, last_line, watching
 
 RUNS = [tiny.run(seed=seed) for seed in range(3)]
 

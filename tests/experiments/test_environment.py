@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from evodrop.experiments.records.environment import describe_environment, describe_git
+from evodrop.experiments.environment import describe_environment, describe_git
 
 
 def test_the_environment_is_the_same_every_time():

@@ -12,9 +12,9 @@ import pytest
 import torch.distributed as dist
 
 from evodrop.experiments.datasets import load
-from evodrop.experiments.records.runs import Run
-from evodrop.experiments.running.laboratory import records_of, training_of
-from evodrop.experiments.running.ranks import follow
+from evodrop.experiments.run import Run
+from evodrop.experiments.runner import records_of, training_of
+from evodrop.experiments.training.ranks import follow
 from evodrop.experiments.training.shared import SharedTraining, sharing, task_of_leader, tell
 
 RUN = Run(dataset="digits", network="digits", method="evolutional", seed=0, lr=0.01, epochs=1, eval_every=5)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from synthetic import layer, record, run_fields, write_errors, write_run
 
-from evodrop.experiments.records.curves import read_curve, read_curves, run_folders
-from evodrop.experiments.records.folder import RecordsError
+from evodrop.experiments.curves import read_curve, read_curves, run_folders
+from evodrop.experiments.store import RecordsError
 
 
 def test_a_curve_is_what_was_recorded(tmp_path):
@@ -49,7 +49,7 @@ def test_a_folder_without_runs_is_an_error(tmp_path, name):
 
 
 def corrupted(tmp_path, records, **fields):
-    """A run's folder written by hand, since RunFolder would refuse some of it."""
+    """A run's folder, written by hand."""
     lines = [{"run": run_fields(**fields)}, *records]
     (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path
@@ -68,8 +68,10 @@ def corrupted(tmp_path, records, **fields):
         ({"status": "<b>"}, "status is '<b>', but it is one of running, finished, diverged"),
         ({"layers": "x"}, "layers are 'x', but they are a list of objects"),
         ({"layers": [3]}, "layers are"),
-        ({"layers": [{"name": 1}]}, "probs of a layer are None"),
-        ({"layers": [layer("a", 0.1) | {"name": 1}]}, "the name of its run is 1"),
+        ({"layers": [{"name": 1}]}, "name is 1, but it is a word"),
+        ({"layers": [layer("a", 0.1) | {"name": 1}]}, "name is 1, but it is a word"),
+        ({"layers": [layer("a", 0.1) | {"probs": None}]}, "probs is None, but it is a list of quantiles"),
+        ({"layers": [layer("a", 0.1) | {"kept": True}]}, "kept is True"),
         ({"layers": [layer("a", 0.1) | {"units": 0}]}, "units is 0"),
         ({"layers": [layer("a", 0.1) | {"probs": [0.5, None]}]}, "probs is None"),
         ({"layers": [layer("a", 0.1) | {"noise": math.inf}]}, "noise is inf"),
@@ -106,7 +108,9 @@ def test_timings_that_make_no_sense_are_named(tmp_path, line):
         read_curve(folder)
 
 
-def test_a_damaged_line_of_timings_ends_them_and_no_more(tmp_path):
+def test_seconds_are_the_median_of_the_stretches_and_damaged_lines_are_passed_over(tmp_path):
     folder = corrupted(tmp_path, [record(1)])
-    (folder / "timings.jsonl").write_text('{"median_seconds": 0.5}\n[]\n{"median_seconds": 9.0}\n')
-    assert read_curve(folder).seconds == 0.5
+    assert read_curve(folder).seconds is None
+    stretches = "".join(f'{{"median_seconds": {seconds}}}\n[]\n\0\n' for seconds in (9.0, 0.5, 0.1))
+    (folder / "timings.jsonl").write_text(stretches + '{"event": "start"}\n{"median_seconds": null}\n{"median')
+    assert (read_curve(folder).seconds, read_curve(folder).cpu_seconds) == (0.5, None)

@@ -11,9 +11,9 @@ import sparse_text
 
 from evodrop.experiments.datasets import load
 from evodrop.experiments.methods import METHODS
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.run import Run
 from evodrop.experiments.running import laboratory
-from evodrop.experiments.running.laboratory import check_fit, load_once, network_for, records_of, run_all
+from evodrop.experiments.runner import check_fit, load_once, network_for, records_of, run_all
 from evodrop.locking import FolderLock, LockedError
 
 

@@ -11,8 +11,8 @@ import pytest
 import sparse_text
 
 from evodrop.experiments.methods import LINEAR_METHODS
-from evodrop.experiments.records.folder import RecordsError, read_records, read_timings
-from evodrop.experiments.records.runs import LinearRun
+from evodrop.experiments.store import RecordsError, read_records, read_timings
+from evodrop.experiments.run import LinearRun
 from evodrop.experiments.training.shallow import LinearTraining, train_linear
 from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear.plans import DROPOUTS
