@@ -10,10 +10,9 @@ import pytest
 import tiny
 from rich.console import Console
 
-from evodrop.experiments.run import Ending
-from evodrop.experiments.run import LinearRun
-from evodrop.experiments.running import live
-from evodrop.experiments.live import Progress, label, last_line, watching
+from evodrop.experiments import live
+from evodrop.experiments.live import Progress, label, last_record, watching
+from evodrop.experiments.run import Run, RunResult
 
 RUNS = [tiny.run(seed=seed) for seed in range(3)]
 
@@ -72,12 +71,12 @@ def test_runs_that_were_begun_before_count_from_where_they_were(tmp_path, clock)
 def test_endings_are_told_in_a_line_and_in_the_table(tmp_path):
     progress = Progress(RUNS, tmp_path, "three runs")
     record = {"epoch": 4.0, "status": "diverged", "clean_error": None, "test_error": None}
-    assert progress.note(Ending(RUNS[1], "diverged", record, seconds=2.0)) == (
+    assert progress.note(RunResult(RUNS[1], "diverged", record, seconds=2.0)) == (
         "[1/3] tiny evolutional, step 0.05, seed 1: diverged, training error -, test error - (2.0 s)"
     )
-    note = progress.note(Ending(RUNS[2], "failed", error="OSError: no room", remarks=("began anew",)))
+    note = progress.note(RunResult(RUNS[2], "failed", error="OSError: no room", remarks=("began again",)))
     assert note.splitlines()[0].endswith("seed 2: failed, OSError: no room (0.0 s)")
-    assert note.splitlines()[1] == "    began anew"
+    assert note.splitlines()[1] == "    began again"
     text = shown(progress)
     assert "diverged" in row(text, RUNS[1])
     assert "failed" in row(text, RUNS[2])
@@ -88,7 +87,7 @@ def test_runs_that_choose_a_rate_have_a_validation_error(tmp_path):
     trial = tiny.run(dataset="validation:spots")
     progress = Progress([trial], tmp_path, "a trial")
     record = {"epoch": 4.0, "status": "finished", "clean_error": 0.5, "test_error": 0.25}
-    told = progress.note(Ending(trial, "finished", record))
+    told = progress.note(RunResult(trial, "finished", record))
     assert "training error 50.00%, validation error 25.00%" in told
     table = shown(progress, width=140)
     assert "validation error" in table
@@ -102,7 +101,7 @@ def test_when_all_is_done_no_time_is_left(tmp_path):
     progress = Progress(RUNS, tmp_path, "three runs")
     for run in RUNS:
         assert "? left" in shown(progress)
-        progress.note(Ending(run, "finished", {"epoch": 4.0, "status": "finished"}))
+        progress.note(RunResult(run, "finished", {"epoch": 4.0, "status": "finished"}))
     assert "3 of 3 runs done" in shown(progress)
     assert " left" not in shown(progress).replace("time left", "")
 
@@ -113,17 +112,17 @@ def test_a_run_that_ends_while_its_records_are_read_stays_ended(tmp_path, monkey
     last = {"epoch": 4.0, "status": "finished", "clean_error": 0.0, "test_error": 0.125}
 
     def read_meanwhile(_):
-        progress.note(Ending(RUNS[0], "finished", last))
+        progress.note(RunResult(RUNS[0], "finished", last))
         return {"epoch": 3.0, "status": "running", "clean_error": 0.5, "test_error": 0.5}
 
-    monkeypatch.setattr(live, "last_line", read_meanwhile)
+    monkeypatch.setattr(live, "last_record", read_meanwhile)
     assert cells(shown(progress), RUNS[0]) == ["0.00%", "12.50%", "done"]
 
 
 def test_a_small_screen_shows_what_is_under_way(tmp_path):
     progress = Progress(RUNS, tmp_path, "three runs")
     write(tmp_path, RUNS[2], epoch=1.0)
-    progress.note(Ending(RUNS[0], "finished", {"epoch": 4.0, "status": "finished"}))
+    progress.note(RunResult(RUNS[0], "finished", {"epoch": 4.0, "status": "finished"}))
     text = shown(progress, rows=1)
     assert label(RUNS[2]) in text
     assert label(RUNS[0]) not in text
@@ -135,13 +134,13 @@ def test_a_small_screen_shows_what_is_under_way(tmp_path):
 )
 def test_what_is_no_record_is_none(tmp_path, contents):
     (tmp_path / "records.jsonl").write_bytes(contents)
-    assert last_line(tmp_path) is None
+    assert last_record(tmp_path) is None
 
 
 def test_the_last_whole_record_counts(tmp_path):
-    assert last_line(tmp_path) is None
+    assert last_record(tmp_path) is None
     write(tmp_path, RUNS[0], epoch=1.0, torn='{"epoch": 2.0, "sta')
-    assert last_line(tmp_path / RUNS[0].id)["epoch"] == 1.0
+    assert last_record(tmp_path / RUNS[0].id)["epoch"] == 1.0
 
 
 def test_a_row_says_what_is_not_as_usual():
@@ -149,12 +148,13 @@ def test_a_row_says_what_is_not_as_usual():
         "evolutional, rate 0.2, match noise, step 0.05, seed 0"
     )
     assert (
-        label(LinearRun(dataset="words", method="standard", seed=1, lr=0.1, epochs=1)) == "standard, step 0.1, seed 1"
+        label(Run(dataset="words", network="linear", method="standard", seed=1, lr=0.1, epochs=1))
+        == "standard, step 0.1, seed 1"
     )
 
 
 def test_a_terminal_gets_a_table_and_a_file_gets_lines(tmp_path):
-    ending = Ending(RUNS[0], "failed", error="OSError: [bold]no room", seconds=1.0)
+    ending = RunResult(RUNS[0], "failed", error="OSError: [bold]no room", seconds=1.0)
     for is_terminal in (False, True):
         console = Console(file=io.StringIO(), width=100, height=30, force_terminal=is_terminal, color_system=None)
         with watching(RUNS, tmp_path, "three runs [/of] svm", console) as tell:

@@ -527,9 +527,7 @@ def test_a_checkpoint_of_the_first_version_is_refused_and_its_files_stay(tmp_pat
     training = tiny.training()
     assert training.run.id == folder.name
     training.fingerprint = read_records(folder)[0]["data"]
-    with pytest.raises(
-        RecordsError, match="is of an older evodrop; finish the run with that one"
-    ):
+    with pytest.raises(RecordsError, match="is of an older evodrop; finish the run with that one"):
         list(keep_records(training, tmp_path / "run"))
     assert snapshot(tmp_path / "run") == before
 

@@ -10,15 +10,15 @@ import tiny
 from synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
 from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import find_panel
 from evodrop.experiments.plotting import COLOURS, SPARE
-from evodrop.experiments.curves import read_curves
-from evodrop.experiments.store import RecordsError, keep_records
 from evodrop.experiments.report.markup import element
 from evodrop.experiments.report.page import make_page, write_report
 from evodrop.experiments.report.plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots, ranking_plots
 from evodrop.experiments.report.sections import claims_section
 from evodrop.experiments.report.tables import verdict_table
+from evodrop.experiments.store import RecordsError, keep_records
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from itertools import islice
 
@@ -11,9 +10,8 @@ import pytest
 import sparse_text
 
 from evodrop.experiments.methods import LINEAR_METHODS
-from evodrop.experiments.store import RecordsError, read_records, read_timings
-from evodrop.experiments.run import LinearRun
-from evodrop.experiments.training.shallow import LinearTraining, train_linear
+from evodrop.experiments.store import RecordsError, keep_records, read_records, read_timings
+from evodrop.experiments.training.linear import LinearTraining
 from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear.plans import DROPOUTS
 
@@ -44,7 +42,7 @@ def test_a_run_is_the_estimator_to_the_last_bit(method, classes):
 
 
 def test_records_come_every_so_many_examples_and_at_the_end():
-    records = list(train_linear(sparse_text.run(), sparse_text.documents()))
+    records = list(LinearTraining(sparse_text.run(), sparse_text.documents()).records())
     assert [record["iteration"] for record in records] == [17, 34, 51, 68, 85, 102, 119, 136, 153, 170, 180]
     assert [record["status"] for record in records] == ["running"] * 10 + ["finished"]
     assert records[0]["epoch"] == pytest.approx(17 / 60)
@@ -53,12 +51,12 @@ def test_records_come_every_so_many_examples_and_at_the_end():
 
 def test_losses_are_those_of_the_clean_examples_and_of_the_corrupted_ones():
     data = sparse_text.documents()
-    *_, record = train_linear(sparse_text.run(method="none"), data)
+    *_, record = LinearTraining(sparse_text.run(method="none"), data).records()
     model = estimator(sparse_text.run(method="none")).fit(data.train_x, data.train_y)
     margins = data.test_y * model.decision_function(data.test_x)
     assert record["test_loss"] == pytest.approx(np.log1p(np.exp(-margins)).mean(), rel=1e-12)
-    whole = list(train_linear(sparse_text.run(epochs=1, eval_every=60), data))
-    pieces = list(train_linear(sparse_text.run(epochs=1, eval_every=20), data))
+    whole = list(LinearTraining(sparse_text.run(epochs=1, eval_every=60), data).records())
+    pieces = list(LinearTraining(sparse_text.run(epochs=1, eval_every=20), data).records())
     assert np.mean([piece["noisy_loss"] for piece in pieces]) == pytest.approx(whole[0]["noisy_loss"], rel=1e-12)
 
 
@@ -66,21 +64,21 @@ def test_losses_are_those_of_the_clean_examples_and_of_the_corrupted_ones():
 @pytest.mark.parametrize("stop", [1, 3, 4, 9])
 def test_a_run_goes_on_from_any_record_as_if_nothing_had_happened(tmp_path, method, stop):
     run, data = sparse_text.run(method=method), sparse_text.documents()
-    whole = list(train_linear(run, data, tmp_path / "whole"))
-    stream = train_linear(run, data, tmp_path / "stopped", checkpoint_seconds=0)
+    whole = list(keep_records(LinearTraining(run, data), tmp_path / "whole"))
+    stream = keep_records(LinearTraining(run, data), tmp_path / "stopped", every=0)
     list(islice(stream, stop))
     stream.close()
-    assert list(train_linear(run, data, tmp_path / "stopped")) == whole
+    assert list(keep_records(LinearTraining(run, data), tmp_path / "stopped")) == whole
     begun = [line["iteration"] for line in read_timings(tmp_path / "stopped") if line.get("event") == "start"]
     assert begun == [0, 17 * (stop - 1)]  # a record is yielded before the checkpoint that follows it
     assert (tmp_path / "stopped/records.jsonl").read_bytes() == (tmp_path / "whole/records.jsonl").read_bytes()
     assert sorted(os.listdir(tmp_path / "stopped")) == ["records.jsonl", "timings.jsonl"]
 
 
-def test_a_state_that_does_not_fit_begins_anew(tmp_path):
+def test_a_state_that_does_not_fit_is_refused():
     run, data = sparse_text.run(), sparse_text.documents()
     training = LinearTraining(run, data)
-    training.advance()
+    training.step()
     state = training.state()
     with pytest.raises(ValueError, match="the state is that of"):
         LinearTraining(sparse_text.run(seed=1), data).load_state(state)
@@ -91,15 +89,16 @@ def test_a_state_that_does_not_fit_begins_anew(tmp_path):
 
 
 def test_records_of_other_data_are_refused(tmp_path):
-    list(train_linear(sparse_text.run(), sparse_text.documents(), tmp_path))
+    list(keep_records(LinearTraining(sparse_text.run(), sparse_text.documents()), tmp_path))
     with pytest.raises(RecordsError, match="holds another run: its data is"):
-        list(train_linear(sparse_text.run(), sparse_text.documents(seed=1), tmp_path))
+        list(keep_records(LinearTraining(sparse_text.run(), sparse_text.documents(seed=1)), tmp_path))
     assert len(read_records(tmp_path)[1]) == 11
 
 
 def test_a_run_that_diverges_says_so():
     data = sparse_text.documents()
-    records = list(train_linear(sparse_text.run(lr=1e308), data._replace(train_x=data.train_x * 1e10)))
+    training = LinearTraining(sparse_text.run(lr=1e308), data._replace(train_x=data.train_x * 1e10))
+    records = list(training.records())
     assert records[-1]["status"] == "diverged"
     assert records[-1]["test_error"] is None
     assert records[-1]["iteration"] < 180
@@ -118,28 +117,6 @@ def test_the_order_of_the_examples_is_the_same_for_every_method(monkeypatch):
     assert len(orders["none"]) == 180
     assert sorted(orders["none"][:60]) == list(range(60))
     assert all(order == orders["none"] for order in orders.values())
-
-
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"method": "evolutional"}, "method is 'evolutional', but it is one of 'none', 'standard'"),
-        ({"network": "mnist"}, "network is 'mnist', but it is one of 'linear'"),
-        ({"seed": 2**32}, "it takes an integer from 0 to 4294967295"),
-        ({"eval_every": 0}, "eval_every is 0"),
-        ({"lr": 0.0}, "lr is 0.0"),
-    ],
-)
-def test_a_linear_run_that_makes_no_sense_is_refused(fields, words):
-    with pytest.raises(ValueError, match=words):
-        sparse_text.run(**fields)
-
-
-def test_a_linear_run_has_a_name_and_survives_json():
-    run = sparse_text.run()
-    assert LinearRun(**json.loads(run.to_json())) == run
-    assert run.id.startswith("words-linear-data-dependent-lr0.5-seed0-")
-    assert "batch_size" not in run.to_dict()
 
 
 def test_data_that_cannot_be_learned_are_refused():

@@ -1,4 +1,4 @@
-"""All ranks do every run together, and rank 0 writes."""
+"""All ranks of a process group share every batch of a run, agree on every record, and rank 0 writes."""
 
 from __future__ import annotations
 
@@ -7,27 +7,123 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
+import tiny
+import torch
 import torch.distributed as dist
+from torch import nn
 
 from evodrop.experiments.datasets import load
 from evodrop.experiments.run import Run
-from evodrop.experiments.runner import records_of, training_of
-from evodrop.experiments.training.ranks import follow
-from evodrop.experiments.training.shared import SharedTraining, sharing, task_of_leader, tell
+from evodrop.experiments.store import keep_records
+from evodrop.experiments.training import training_for
+from evodrop.experiments.training.ranks import SharedTraining, follow, receive_task, send_task
+
+MEASURES = ("noisy_error", "noisy_loss", "clean_error", "clean_loss", "test_error", "test_loss")
+
+
+class Agreed(SharedTraining):
+    """Both ranks make the same training, so none has to be called."""
+
+    def call_the_others(self):
+        pass
+
+
+def shared(**fields):
+    run = tiny.run(**fields)
+    return Agreed(run, tiny.network(run.method), tiny.pixels())
+
+
+def records(*many):
+    return [list(shared(**fields).records()) for fields in many]
+
+
+def measured(record):
+    return [record[name] for name in MEASURES]
+
+
+@pytest.mark.parametrize("batch_size", [16, 15])  # shares of 8 and 8, and of 8 and 7
+def test_both_ranks_have_the_records_of_one_process(two_ranks, batch_size):
+    fields = {"method": "none", "batch_size": batch_size}
+    alone = list(tiny.training(**fields).records())
+    [first], [second] = two_ranks(records, fields)
+    assert first == second
+    for together, single in zip(first, alone, strict=True):
+        assert measured(together) == pytest.approx(measured(single), rel=1e-4)
+
+
+def test_with_noise_and_running_means_they_still_agree_and_stop_together_when_they_diverge(two_ranks):
+    ones, others = two_ranks(records, {}, {"method": "batchnorm"}, {"method": "none", "lr": 1e30})
+    for first, second in zip(ones, others, strict=True):
+        assert list(map(measured, first)) == list(map(measured, second))
+    assert [run[-1]["status"] for run in ones] == ["finished", "finished", "diverged"]
+
+
+def rest_of_a_run():
+    straight = list(shared().records())
+    first = shared()
+    next(first.records())
+    SharedTraining.active = None  # as after a kill
+    again = shared()
+    again.load_state(first.state())
+    return straight[1:], list(again.records())
+
+
+def test_a_run_that_goes_on_has_the_records_of_one_that_never_stopped(two_ranks):
+    for straight, again in two_ranks(rest_of_a_run):
+        assert again == straight
+
+
+def note_seed(seeds, layer, _):
+    if layer.training:
+        seeds.append(torch.initial_seed())
+
+
+def seeds_of_masks():
+    training, seeds = shared(method="standard", epochs=1), []
+    for layer in training.network.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.register_forward_pre_hook(partial(note_seed, seeds))
+    list(training.records())
+    return seeds
+
+
+def test_noise_that_knows_no_ranks_differs_between_ranks_and_steps(two_ranks):
+    first, second = two_ranks(seeds_of_masks)
+    steps = 75 // 16
+    assert len(first) == len(second) == 2 * steps
+    assert len({*first, *second}) == 2 * steps  # two layers a step share a seed, two ranks none
+
+
+def follow_one_that_was_left():
+    SharedTraining.active = shared(seed=7)
+    try:
+        with pytest.raises(SystemExit, match=r"seed7-.* ended early, which the other ranks cannot"):
+            shared().step()
+    finally:
+        SharedTraining.active = None
+    return True
+
+
+def test_a_leader_whose_run_failed_in_the_middle_begins_no_other(two_ranks):
+    assert two_ranks(follow_one_that_was_left) == [True, True]
+
+
+# A leader and those that follow it
+
 
 RUN = Run(dataset="digits", network="digits", method="evolutional", seed=0, lr=0.01, epochs=1, eval_every=5)
 
 
 def lead_or_follow(folder):
     """Rank 0 does a run twice, the second time from its records; the other follows until it is told to stop."""
-    with sharing():
-        if dist.get_rank() > 0:
-            return follow()
-        answers = [list(records_of(RUN, load("digits"), folder)) for _ in range(2)]
-        tell(None)
-        return answers
+    if dist.get_rank() > 0:
+        return follow()
+    answers = [list(keep_records(training_for(RUN, load("digits")), folder)) for _ in range(2)]
+    send_task(None)
+    return answers
 
 
 def test_the_leader_keeps_the_records_and_repeats_nothing(two_ranks, tmp_path):
@@ -40,13 +136,12 @@ def test_the_leader_keeps_the_records_and_repeats_nothing(two_ranks, tmp_path):
 
 
 def group_of_gradients():
-    with sharing():
-        training = training_of(RUN, load("digits"))
-        if dist.get_rank() > 0:
-            task_of_leader()
-        training.advance()
-        SharedTraining.at_work = None
-        return training.model.process_group is dist.group.WORLD
+    training = training_for(RUN, load("digits"))
+    if dist.get_rank() > 0:
+        receive_task()
+    training.step()
+    SharedTraining.active = None
+    return training.model.process_group is dist.group.WORLD
 
 
 def test_the_group_of_messages_can_end(two_ranks):

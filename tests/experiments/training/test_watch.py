@@ -8,7 +8,7 @@ from torch import nn
 
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
 from evodrop.experiments.methods import METHODS, USUAL, make_dropout
-from evodrop.experiments.training.observation import layer_statistics, watch_dropout
+from evodrop.experiments.training.watch import layer_statistics, watch_dropout
 from evodrop.nn import BernoulliDropout, DataDependentDropout, EvolutionalDropout, MultinomialDropout
 
 NOISY = [method for method in USUAL if method not in ("none", "batchnorm")]

@@ -9,10 +9,10 @@ import hashlib
 import re
 from pathlib import Path
 
+from evodrop.durable import write_whole
 from evodrop.experiments.datasets.arrays import DataError
 from evodrop.experiments.datasets.entries import File
 from evodrop.experiments.datasets.packing import opened
-from evodrop.experiments.store import write_whole
 
 __all__ = ["digest", "known_checksum", "record", "record_path", "verify"]
 
