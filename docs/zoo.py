@@ -19,7 +19,7 @@ from pathlib import Path
 from pages import parser_for, renew
 
 from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.report.cells import NO_BREAK, RANKED_WORDS, cells_of
 from evodrop.experiments.report.reopening import DESCRIPTION, reopen
 from evodrop.nn.zoo import LINEAR, ZOO, about

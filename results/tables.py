@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from evodrop.durable import write_whole
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.records.curves import Curve, read_curves
+from evodrop.experiments.curves import Curve, read_curves
 from evodrop.experiments.report.reopening import reopen
+from evodrop.experiments.store import write_whole
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"

@@ -38,13 +38,20 @@ LABORATORY = {  # the same for the rooms of the laboratory; those above come fir
     "datasets": set(),
     "networks": set(),
     "methods": {"networks"},
-    "records": {"methods"},
-    "training": {"datasets", "records"},
-    "figures": {"datasets", "methods", "records"},
-    "claims": {"datasets", "figures", "methods", "records"},
-    "plotting": {"claims", "figures"},
-    "report": {"claims", "figures", "plotting", "records"},
-    "running": {"claims", "datasets", "figures", "methods", "networks", "records", "report", "training"},
+    "run": {"methods"},
+    "training": {"datasets", "methods", "networks", "run"},
+    "environment": set(),
+    "store": {"environment", "run", "training"},
+    "curves": {"run", "store"},
+    "live": {"datasets", "methods", "run", "store"},
+    "runner": {"datasets", "methods", "run", "store", "training"},
+    "figures": {"curves", "datasets", "methods", "run"},
+    "claims": {"curves", "datasets", "figures", "methods", "run", "store"},
+    "plotting": {"claims", "figures", "store"},
+    "report": {"claims", "curves", "figures", "plotting", "run", "store"},
+    "running": {
+        *("claims", "curves", "datasets", "figures", "live", "methods", "report", "run", "runner", "store", "training"),
+    },
 }
 
 
@@ -131,7 +138,9 @@ def test_the_map_of_a_folder_names_every_room_there(folder):
     assert {room for room in rooms if f"``{room}``" not in map_of_rooms} == set()
 
 
-@pytest.mark.parametrize("room", ["networks", "training", "records", "figures", "claims", "plotting", "report"])
+@pytest.mark.parametrize(
+    "room", ["networks", "training", "run", "store", "curves", "figures", "claims", "plotting", "report"]
+)
 def test_the_rooms_of_the_laboratory_keep_their_public_names(room):
     module = importlib.import_module(f"evodrop.experiments.{room}")
     assert module.__all__

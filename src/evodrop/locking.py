@@ -1,19 +1,17 @@
-"""One writer a file, and one a folder. The system drops a lock when its process ends, in whatever way."""
+"""One writer per file. The system drops a lock when its process ends, in whatever way."""
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
 
-__all__ = ["FolderLock", "LockedError", "locked"]
+__all__ = ["LockedError", "locked"]
 
 
 class LockedError(OSError):
-    """Another process holds this file, or writes in this folder."""
+    """Another process holds this file."""
 
 
 @contextmanager
@@ -34,47 +32,6 @@ def locked(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-class FolderLock:
-    """Hold the file ``lock`` of a folder within a ``with`` block; another holder is a :class:`LockedError`.
-
-    The file names its holder by process id and host. It is removed at the end; one that a killed process left is taken
-    over.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder, FolderLock(folder):
-        ...     sorted(os.listdir(folder))
-        ['lock']
-    """
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.path = Path(folder) / "lock"
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            try:
-                descriptor = stack.enter_context(locked(self.path))
-            except LockedError as error:
-                raise LockedError(
-                    f"{self.path.parent} is being written by {self._holder()}; wait until it ends, or stop it: "
-                    "what it has done is kept"
-                ) from error
-            stack.callback(self.path.unlink, missing_ok=True)  # while the lock is held: nobody else's file can be meant
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"{os.getpid()} {socket.gethostname()}\n".encode())
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    def _holder(self) -> str:
-        with suppress(OSError), self.path.open("rb") as file:
-            process, _, host = file.read(300).decode(errors="replace").strip().partition(" ")
-            return f"process {process or 'unknown'}" + (f" on {host}" if host else "")
-        return "a process that has just ended"
 
 
 def _take(path: Path) -> int:

@@ -9,7 +9,7 @@ from scipy import sparse
 from specimens import svmlight
 
 from evodrop.experiments.datasets import Documents
-from evodrop.experiments.records.runs import LinearRun
+from evodrop.experiments.run import Run
 
 WORDS = 40
 
@@ -28,7 +28,7 @@ def documents(n=90, classes=2, seed=0):
 
 def run(**fields):
     usual = {"method": "data-dependent", "seed": 0, "lr": 0.5, "epochs": 3, "eval_every": 17}
-    return LinearRun(**{"dataset": "words"} | usual | fields)
+    return Run(**{"dataset": "words", "network": "linear"} | usual | fields)
 
 
 def write_pair(folder, n=90):

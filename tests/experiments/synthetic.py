@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
 
-from evodrop.experiments.records.curves import read_curve
-from evodrop.experiments.records.folder import RunFolder
-from evodrop.experiments.records.runs import Run
+from evodrop.experiments.curves import read_curve
+from evodrop.experiments.run import Run
 
 SPACING = 100  # iterations from one record to the next
 
@@ -32,23 +32,17 @@ def record(number, **changes):
 
 
 def write_run(out, records, seconds=0.01, cpu_seconds=None, data="x", **changes):
-    """A run's folder in ``out``, anew."""
+    """A run's folder in ``out``, written again if it is there."""
     fields = run_fields(**changes)
     name = "-".join(
         str(fields[key]) for key in ("dataset", "network", "method", "match", "rate", "lr", "epochs", "seed")
     )
     name = re.sub("[^A-Za-z0-9.]+", "-", name)
-    header = {
-        "run": fields,
-        "data": data,
-        "environment": {"python": "3.11", "cpu": "made up"},
-        "git": {"commit": "abc"},
-    }
-    with RunFolder(out / name, header) as folder:
-        folder.restart()
-        for line in records:
-            folder.append(line)
-        folder.remark({"median_seconds": seconds, "median_cpu_seconds": cpu_seconds})
+    header = {"run": fields, "data": data, "environment": {"python": "3.11", "cpu": "made up"}, "git": {"commit": "abc"}}
+    (out / name).mkdir(parents=True, exist_ok=True)
+    (out / name / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *records)))
+    timing = {"median_seconds": seconds, "median_cpu_seconds": cpu_seconds}
+    (out / name / "timings.jsonl").write_text(json.dumps(timing) + "\n")
     return out / name
 
 

@@ -122,6 +122,6 @@ def test_finding_sizes_leaves_modes_and_statistics_alone():
 
 
 def test_a_list_of_methods_costs_no_torch():
-    code = "import sys, evodrop.experiments.methods, evodrop.experiments.records.runs; print('torch' in sys.modules)"
+    code = "import sys, evodrop.experiments.methods, evodrop.experiments.run; print('torch' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert answer.strip() == "False"

@@ -8,11 +8,11 @@ from synthetic import curve, write_realistic
 
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.claims.summaries import band_of
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.plotting import COLOURS, bands_of, draw, highest, save, styles_of
-from evodrop.experiments.records.curves import read_curves
 from evodrop.theory.figure import COLOURS as THEORY
 
 

@@ -9,8 +9,8 @@ from torch import nn
 from evodrop.experiments.datasets import Images
 from evodrop.experiments.methods import build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
-from evodrop.experiments.records.runs import Run
-from evodrop.experiments.training.pixels import prepare
+from evodrop.experiments.run import Run
+from evodrop.experiments.training.network import NetworkTraining, prepare
 
 CLASSES = 3
 
@@ -49,3 +49,9 @@ def _build(make):
 def run(**fields):
     usual = {"method": "evolutional", "seed": 0, "lr": 0.05, "epochs": 4, "batch_size": 16, "eval_every": 3}
     return Run(**{"dataset": "spots", "network": "tiny"} | usual | fields)
+
+
+def training(**fields):
+    """A short run at its beginning."""
+    this = run(**fields)
+    return NetworkTraining(this, network(this.method, this.seed, this.rate, this.match), pixels())

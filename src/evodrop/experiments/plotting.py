@@ -10,10 +10,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from evodrop.durable import write_whole
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Band, band_of, final_error
 from evodrop.experiments.figures.contenders import Contender
+from evodrop.experiments.store import write_whole
 from evodrop.theory.figure import COLOURS as NOISES
 from evodrop.theory.figure import check_path
 

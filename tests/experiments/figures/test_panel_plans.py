@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from synthetic import curve, write_errors
 
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import PANELS, find_panel, shortened
 from evodrop.experiments.figures.plans import runs_of
-from evodrop.experiments.records.curves import read_curves
 
 MNIST = find_panel("fig2-mnist")
 

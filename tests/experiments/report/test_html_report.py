@@ -10,16 +10,15 @@ import tiny
 from synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
 from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import find_panel
 from evodrop.experiments.plotting import COLOURS, SPARE
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.folder import RecordsError
 from evodrop.experiments.report.markup import element
 from evodrop.experiments.report.page import make_page, write_report
 from evodrop.experiments.report.plots import ON_DARK, ON_LIGHT, POINTS, curve_plots, layer_plots, ranking_plots
 from evodrop.experiments.report.sections import claims_section
 from evodrop.experiments.report.tables import verdict_table
-from evodrop.experiments.training.keeping import train
+from evodrop.experiments.store import RecordsError, keep_records
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -198,8 +197,8 @@ def test_elements_escape_what_is_not_html():
 
 def test_what_the_training_writes_the_report_reads(tmp_path):
     for method in ("standard", "evolutional", "none"):
-        run = tiny.run(method=method, epochs=2)
-        list(train(run, tiny.network(method), tiny.pixels(), tmp_path / "runs" / run.id))
+        training = tiny.training(method=method, epochs=2)
+        list(keep_records(training, tmp_path / "runs" / training.run.id))
     outcome = outcomes_of(read_curves([tmp_path / "runs"]))[0]
     assert [row.label for row in outcome.summaries] == ["none", "standard", "evolutional"]
     assert all(row.test_error.n == 1 and row.seconds > 0 and not row.unfinished for row in outcome.summaries)

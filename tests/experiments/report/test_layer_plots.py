@@ -6,7 +6,7 @@ import pytest
 from synthetic import layer, record, write_realistic, write_run
 
 from evodrop.experiments.claims.outcomes import outcomes_of
-from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.report.page import make_page
 from evodrop.experiments.report.plots import layer_plots
 

@@ -7,8 +7,8 @@ from browser import COMMAND, Browser
 from synthetic import write_errors, write_realistic
 
 from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import find_panel
-from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.report.page import write_report
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")

@@ -10,8 +10,8 @@ from synthetic import write_errors, write_realistic
 
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.claims.trials import RatesTried, rates_tried
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import find_panel
-from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.report.cells import cells_of, duration
 from evodrop.experiments.report.tables import COLUMNS, print_findings
 

@@ -40,9 +40,9 @@ def test_a_scheduler_that_does_not_answer_ends_the_command(tmp_path, monkeypatch
 
 def test_the_workers_did_the_runs(client, tmp_path, monkeypatch):
     """Not this process, quietly."""
-    from evodrop.experiments.running import laboratory
+    from evodrop.experiments import runner
 
-    monkeypatch.setattr(laboratory, "records_of", lambda *_: pytest.fail("a run was done here"))
+    monkeypatch.setattr(runner, "records_of", lambda *_: pytest.fail("a run was done here"))
     run(tmp_path, "--cluster", client.scheduler.address)
     assert len(records(tmp_path)) == 2
 

@@ -11,17 +11,17 @@ import pytest
 import sparse_text
 from rich.console import Console
 
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets import Images, load
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import LINEAR_METHODS, METHODS, USUAL
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.folder import read_records
 from evodrop.experiments.report.cells import RANKED_WORDS, cells_of
 from evodrop.experiments.report.reopening import reopen_all
 from evodrop.experiments.report.tables import print_findings
 from evodrop.experiments.running import comparison, rates
 from evodrop.experiments.running.comparison import Question, compare, panel_of
+from evodrop.experiments.store import read_records
 
 DIGITS = load("digits")
 WORDS = sparse_text.documents()
@@ -214,19 +214,19 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
 
 
 def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):
-    from evodrop.experiments.running import laboratory
+    from evodrop.experiments import runner
 
-    whole = laboratory.records_of
+    whole = runner.records_of
 
     def records_of(run, *rest):
         if run.seed == 1:
             raise MemoryError("no room")
         return whole(run, *rest)
 
-    monkeypatch.setattr(laboratory, "records_of", records_of)
+    monkeypatch.setattr(runner, "records_of", records_of)
     findings = compare(Question(methods=("standard",), seeds=2, epochs=1), tmp_path / "some", jobs=1)
     assert [(ending.run.seed, ending.error) for ending in findings.failed] == [(1, "MemoryError: no room")]
     assert findings.outcomes[0].summaries[0].seeds == (0,)
-    monkeypatch.setattr(laboratory, "records_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(runner, "records_of", lambda *_: 1 / 0)
     with pytest.raises(ValueError, match="none of the 1 runs came to its end"):
         compare(Question(methods=("standard",), seeds=1, epochs=1), tmp_path / "none", jobs=1)

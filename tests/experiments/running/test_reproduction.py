@@ -9,15 +9,14 @@ import sparse_text
 
 from evodrop.experiments.claims.statements import claims_of
 from evodrop.experiments.claims.verdicts import read_verdicts
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets import DataError
 from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.figures.plans import runs_of
-from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.report.reopening import reopen, reopen_all
-from evodrop.experiments.running import estimates, reproduction
-from evodrop.experiments.running.estimates import Speed, estimate, in_words, runs_in
-from evodrop.experiments.running.laboratory import load_once
+from evodrop.experiments.running import reproduction
 from evodrop.experiments.running.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
+from evodrop.experiments.training import load_once
 
 NEWS = find_panel("fig1-20news")
 QUICK = Extent(epochs=1, quick=True)
@@ -51,7 +50,7 @@ def test_a_panel_from_end_to_end(done):
     )
     assert read_verdicts(out / "verdicts.json") == {item.claim.id: item.verdict for item in outcome.judgements}
     assert (out / "figure.png").read_bytes().startswith(b"\x89PNG")
-    assert len(read_curves([out])) == len(runs_in(QUICK.plan(NEWS))) == 10
+    assert len(read_curves([out])) == 8
 
 
 def test_the_report_can_be_made_again_from_the_folder_alone(done, tmp_path):
@@ -148,41 +147,13 @@ def test_all_is_every_panel_whose_data_are_there(data):
         panels_named("fig3", data)
 
 
-def test_the_list_says_what_each_panel_takes(data, monkeypatch):
-    monkeypatch.setattr(reproduction, "estimate", lambda _, jobs: float(jobs))
-    asked = []
-    entries = {entry.panel.id: entry for entry in list_panels(Extent(), data, 3, asked.append)}
-    assert list(entries) == asked == list(PANELS)
-    assert entries["fig1-20news"][1:] == ("present", 5 * 6 + 5 * 9, 3.0)
-    assert entries["fig2-svhn"][1:] == ("downloadable", 4 * 4 + 4 * 2, 3.0)
+def test_the_list_says_what_each_panel_takes(data):
+    entries = {entry.panel.id: entry for entry in list_panels(Extent(), data)}
+    assert list(entries) == list(PANELS)
+    runs, epochs = 4 * 7 + 4 * 4, PANELS["fig1-20news"].epochs
+    assert entries["fig1-20news"][1:] == ("present", runs, runs * epochs * 11_293)
+    assert entries["fig2-svhn"][1:3] == ("downloadable", 3 * 4 + 3 * 2)
     assert entries["fig1-reuters52"].data == "missing"
-    assert entries["fig1-bn"].runs == 6 * 3
-
-
-def test_an_estimate_adds_up_steps_and_evaluations(monkeypatch):
-    monkeypatch.setattr(estimates, "_network_speed", lambda *_: Speed(0.1, 0.001))
-    plan = runs_of(find_panel("fig2-mnist"), epochs=2, seeds=1, grid=[0.01])
-    iterations = 2 * (60_000 // 128)
-    seconds = iterations * 0.1 + iterations / 100 * (10_000 + 2000) * 0.001
-    assert estimate(plan, jobs=2) == pytest.approx(4 * seconds / 2)
-    monkeypatch.setattr(estimates, "_linear_speed", lambda _: Speed(1e-5, 1e-6))
-    plan = runs_of(NEWS, epochs=1, seeds=1, grid=[0.1])
-    seconds = 11_293 * 1e-5 + 11_293 / 112 * (7_528 + 11_293) * 1e-6
-    assert estimate(plan, jobs=1) == pytest.approx(5 * seconds)
-
-
-def test_every_panel_can_be_estimated(monkeypatch):
-    for name in ("_network_speed", "_linear_speed"):
-        monkeypatch.setattr(estimates, name, lambda *_: Speed(1.0, 1.0))
-    for panel in PANELS.values():
-        assert estimate(runs_of(panel), 1) > panel.epochs
-
-
-def test_speeds_are_measured():
-    for speed in (estimates._network_speed("digits", 16), estimates._linear_speed("reuters52")):
-        assert 0 < speed.step < 1
-        assert 0 < speed.example < 1
-
-
-def test_times_are_told_roughly():
-    assert [in_words(seconds) for seconds in (0, 89, 5399, 5400)] == ["1 min", "1 min", "90 min", "1.5 h"]
+    assert entries["fig1-bn"].runs == 5 * 3
+    short = {entry.panel.id: entry for entry in list_panels(Extent(epochs=2, seeds=1, grid=(0.01,)), data)}
+    assert short["fig2-mnist"][2:] == (3, 3 * 2 * (60_000 // 128))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Summary, Target
-from evodrop.experiments.records.record import DIVERGED
+from evodrop.experiments.run import DIVERGED
 
 __all__ = ["RANKED_WORDS", "Cells", "cells_of", "duration", "percent"]
 

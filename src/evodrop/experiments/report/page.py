@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from evodrop.durable import write_whole
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.report.markup import Markup, element, join
 from evodrop.experiments.report.plots import Plot, curve_plots, layer_plots, ranking_plots
@@ -20,6 +19,7 @@ from evodrop.experiments.report.sections import (
     plot_boxes,
     summary_section,
 )
+from evodrop.experiments.store import write_whole
 
 __all__ = ["make_page", "write_report"]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import final_error
+from evodrop.experiments.curves import Curve, Floats
 from evodrop.experiments.plotting import KINDS, Style, bands_of, highest, name_with_remarks, styles_of
-from evodrop.experiments.records.curves import Curve, Floats
 
 __all__ = ["ON_DARK", "ON_LIGHT", "Plot", "curve_plots", "layer_plots", "ranking_plots"]
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
 from evodrop.experiments.claims.verdicts import VERDICTS_FILE, write_verdicts
+from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import Panel, find_panel
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.records.folder import RECORDS
-from evodrop.experiments.records.record import FINAL, Ending
+from evodrop.experiments.run import FINAL, RunResult
+from evodrop.experiments.store import RECORDS
 
 __all__ = ["DESCRIPTION", "TRIALS", "Findings", "Reopened", "conclude", "reopen", "reopen_all"]
 
@@ -30,7 +30,7 @@ class Findings:
 
     outcomes: list[Outcome]
     report: Path
-    failed: list[Ending] = field(default_factory=list)
+    failed: list[RunResult] = field(default_factory=list)
 
 
 class Reopened(NamedTuple):

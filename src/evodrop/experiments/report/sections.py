@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.verdicts import VERDICTS, Judgement
 from evodrop.experiments.figures.panels import CHOICES
-from evodrop.experiments.records.record import RUNNING
 from evodrop.experiments.report.cells import RANKED_WORDS, cells_of, percent
 from evodrop.experiments.report.markup import Markup, element, join, table
 from evodrop.experiments.report.plots import Plot
+from evodrop.experiments.run import RUNNING
 
 __all__ = ["claims_section", "notice", "origin_section", "plot_boxes", "summary_section"]
 
