@@ -42,9 +42,11 @@ LABORATORY = {  # the same for the rooms of the laboratory; those above come fir
     "training": {"datasets", "records"},
     "figures": {"datasets", "methods", "records"},
     "claims": {"datasets", "figures", "methods", "records"},
-    "plotting": {"claims", "figures"},
-    "report": {"claims", "figures", "plotting", "records"},
-    "running": {"claims", "datasets", "figures", "methods", "networks", "records", "report", "training"},
+    "drawing": {"claims", "figures"},
+    "tables": {"claims", "records"},
+    "page": {"claims", "datasets", "drawing", "figures", "records", "tables"},
+    "reopening": {"claims", "drawing", "figures", "page", "records"},
+    "running": {"claims", "datasets", "figures", "methods", "networks", "records", "reopening", "training"},
 }
 
 
@@ -84,7 +86,7 @@ def test_imports_in_the_laboratory_point_one_way(room):
 
 
 def test_every_room_of_the_laboratory_has_its_arrows():
-    rooms = {path.stem for path in (SOURCE / "experiments").iterdir()} - {"__init__", "__pycache__"}
+    rooms = {path.stem for path in (SOURCE / "experiments").iterdir()} - {"__init__", "__pycache__", "templates"}
     assert rooms == set(LABORATORY)
 
 
@@ -131,7 +133,7 @@ def test_the_map_of_a_folder_names_every_room_there(folder):
     assert {room for room in rooms if f"``{room}``" not in map_of_rooms} == set()
 
 
-@pytest.mark.parametrize("room", ["networks", "training", "records", "figures", "claims", "plotting", "report"])
+@pytest.mark.parametrize("room", ["networks", "training", "records", "figures", "claims", "drawing", "tables", "page"])
 def test_the_rooms_of_the_laboratory_keep_their_public_names(room):
     module = importlib.import_module(f"evodrop.experiments.{room}")
     assert module.__all__

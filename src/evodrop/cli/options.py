@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Exit, Option
 
 if TYPE_CHECKING:
-    from evodrop.experiments.report.reopening import Findings
+    from evodrop.experiments.reopening import Findings
 
 __all__ = [
     "Cluster",
@@ -117,9 +117,9 @@ def resumable() -> Iterator[None]:
 
 def show(findings: Findings) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
-    from evodrop.experiments.report.tables import print_findings
+    from evodrop.experiments import tables
 
-    print_findings(findings.outcomes)
+    tables.show(findings.outcomes)
     if findings.failed:
         _show_failures(findings)
     print(f"report: {findings.report}", flush=True)

@@ -16,11 +16,11 @@ def run(
     tensorboard: Annotated[bool, Option("--tensorboard", help="also write event files, to OUT/tensorboard")] = False,
 ) -> None:
     """Make the report of runs again from their records."""
-    from evodrop.experiments.report.reopening import reopen_all
+    from evodrop.experiments.reopening import reopen_all
 
     target = checked_out(out or (folders[0] if len(folders) == 1 else Path()))
     if tensorboard:
-        from evodrop.experiments.report.tensorboard import event_writer, write_events
+        from evodrop.experiments.page import event_writer, write_events
 
         event_writer()  # if it is missing, that is told before anything is written
     findings = reopen_all(folders, target, command_line())

@@ -8,8 +8,10 @@
 ``training``  one loop for all: a stream of records, of a network or of a linear model
 ``figures``   the panels of the paper as data, who contends in them, and what to run
 ``claims``    what the paper says of its results, as data, and what the records say to it
-``plotting``  figures in the form of the paper's
-``report``    what was found: on a page, on the terminal, in event files
+``drawing``   the plots: numbers once, drawn by plotly for the page and by matplotlib for the figure
+``tables``    what was found, in sentences and tables: on the terminal, and for the page
+``page``      the report, of ``templates``; event files
+``reopening`` figure, verdicts and report from the records alone, at any time
 ``running``   many runs side by side, live: ``evodrop compare`` and ``evodrop reproduce``
 ============  ==========================================================================================
 

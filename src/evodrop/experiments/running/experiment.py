@@ -1,7 +1,7 @@
 """An experiment: a plan carried out in a folder, from the choice of step sizes to the report.
 
 ``experiment.json`` in the folder says what was run and by which command, so that the report can be made again: see
-:mod:`evodrop.experiments.report.reopening`.
+:mod:`evodrop.experiments.reopening`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.records.curves import read_curves
 from evodrop.experiments.records.record import FAILED, Ending
 from evodrop.experiments.records.runs import AnyRun
-from evodrop.experiments.report.reopening import DESCRIPTION, TRIALS, Findings, conclude, reopen
+from evodrop.experiments.reopening import DESCRIPTION, TRIALS, Findings, conclude, reopen
 from evodrop.experiments.running.laboratory import run_all
 from evodrop.experiments.running.live import watching
 from evodrop.locking import FolderLock

@@ -49,8 +49,8 @@ def conclude(
 
     Of a panel all runs in the folders count that belong to it and have come to their end.
     """
-    from evodrop.experiments.plotting import save
-    from evodrop.experiments.report.page import write_report
+    from evodrop.experiments.drawing import save
+    from evodrop.experiments.page import write_report
 
     curves = read_curves(folders)
     if panel is not None:
