@@ -19,9 +19,9 @@ from pathlib import Path
 from pages import parser_for, renew
 
 from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.curves import read_curves
-from evodrop.experiments.report.cells import NO_BREAK, RANKED_WORDS, cells_of
-from evodrop.experiments.report.reopening import DESCRIPTION, reopen
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.reopening import DESCRIPTION, reopen
+from evodrop.experiments.tables import NO_BREAK, RANKED, cells
 from evodrop.nn.zoo import LINEAR, ZOO, about
 
 PAGE = Path(__file__).with_name("zoo.md")
@@ -98,16 +98,16 @@ def outcomes_in(folder: Path) -> list[Outcome]:
 
 def ranked(outcome: Outcome) -> str:
     """The contenders of an outcome, the best first."""
-    by_label = {cells.label: cells for cells in cells_of(outcome)}
+    by_label = {row["method"]: row for row in cells(outcome)}
+    columns = ("method", "test error", "change", "training error", "time per step")
     rows = [
-        [str(rank), cells.label, cells.test_error, cells.test_change, cells.training_error, cells.seconds]
-        for rank, cells in enumerate((by_label[row.label] for row in outcome.ranking), 1)
+        [str(rank), *(by_label[row.label][column] for column in columns)] for rank, row in enumerate(outcome.ranking, 1)
     ]
     head = ("rank", "method", "test error", "change from standard dropout", "training error", "time a step")
     epochs = " or ".join(str(epochs) for epochs in sorted({run.epochs for run in outcome.runs}))
     seeds = min(len(row.seeds) for row in outcome.summaries)
     rates = " Rates were chosen for each method by validation." if outcome.rates else " All methods had the same rate."
-    return f"**{outcome.title}**: {seeds} seeds, {epochs} epochs.{rates} {RANKED_WORDS}\n\n{table(head, rows)}"
+    return f"**{outcome.title}**: {seeds} seeds, {epochs} epochs.{rates} {RANKED}\n\n{table(head, rows)}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.curves import Curve, read_curves
-from evodrop.experiments.report.reopening import reopen
-from evodrop.experiments.store import write_whole
+from evodrop.experiments.records.curves import Curve, read_curves
+from evodrop.experiments.reopening import reopen
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"

@@ -13,8 +13,8 @@ import pytest
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.claims.statements import CLAIMS
 from evodrop.experiments.claims.verdicts import read_verdicts
-from evodrop.experiments.curves import read_curves
-from evodrop.experiments.report.reopening import reopen
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.reopening import reopen
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))

@@ -14,7 +14,6 @@
 ``plotting``  figures in the form of the paper's
 ``report``    what was found: on a page, on the terminal, in event files
 ``running``   ``evodrop compare`` and ``evodrop reproduce``
-============  =================================================================================================
-
+============  ==========================================================================================
 Each room is built on those above it only. Nothing is imported here: enter a room by its name.
 """

@@ -20,11 +20,11 @@ __all__ = ["COLOURS", "FORMATS", "check_path", "draw", "save"]
 
 FORMATS = (".png", ".pdf", ".svg")
 POINTS = 2000  # of a curve: more than pixels, so a million units draw as fast as a thousand
-COLOURS = {  # of Okabe and Ito: told apart without red and green
-    "standard": "#000000",
-    "uniform": "#E69F00",
-    "data-dependent": "#0072B2",
-    "water-filling": "#009E73",
+COLOURS = {  # legible on white and on black, and apart without red and green
+    "standard": "#6F6F6F",
+    "uniform": "#BF8C00",
+    "data-dependent": "#0D6FC4",
+    "water-filling": "#00A67C",
 }
 
 

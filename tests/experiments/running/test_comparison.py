@@ -16,12 +16,12 @@ from evodrop.experiments.datasets import Images, load
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import LINEAR_METHODS, METHODS, USUAL
-from evodrop.experiments.report.cells import RANKED_WORDS, cells_of
-from evodrop.experiments.report.reopening import reopen_all
-from evodrop.experiments.report.tables import print_findings
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.records.folder import read_records
+from evodrop.experiments.reopening import reopen_all
 from evodrop.experiments.running import comparison, rates
 from evodrop.experiments.running.comparison import Question, compare, panel_of
-from evodrop.experiments.store import read_records
+from evodrop.experiments.tables import RANKED, cells, show
 
 DIGITS = load("digits")
 WORDS = sparse_text.documents()
@@ -204,12 +204,12 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
         tried.method: tried.chosen for tried in outcome.rates
     }
     errors = {row.label: row.test_error.mean for row in outcome.summaries}
-    ranked = [errors[row.label] for row in cells_of(outcome)]
+    ranked = [errors[row["method"]] for row in cells(outcome)]
     assert ranked == sorted(errors.values())
     assert len(ranked) == len(METHODS)
     page, printed = findings.report.read_text(), io.StringIO()
-    print_findings(findings.outcomes, Console(file=printed))
-    assert RANKED_WORDS in page
+    show(findings.outcomes, Console(file=printed))
+    assert RANKED in page
     assert "The least test error comes first" in printed.getvalue()
 
 

@@ -13,8 +13,11 @@ from evodrop.experiments.curves import read_curves
 from evodrop.experiments.datasets import DataError
 from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.figures.plans import runs_of
-from evodrop.experiments.report.reopening import reopen, reopen_all
-from evodrop.experiments.running import reproduction
+from evodrop.experiments.records.curves import read_curves
+from evodrop.experiments.reopening import reopen, reopen_all
+from evodrop.experiments.running import estimates, reproduction
+from evodrop.experiments.running.estimates import Speed, estimate, in_words, runs_in
+from evodrop.experiments.running.laboratory import load_once
 from evodrop.experiments.running.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
 from evodrop.experiments.training import load_once
 

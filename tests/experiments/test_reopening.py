@@ -9,8 +9,8 @@ import sys
 import pytest
 from synthetic import write_errors
 
-from evodrop.experiments.report import reopening
-from evodrop.experiments.report.reopening import reopen, reopen_all
+from evodrop.experiments import reopening
+from evodrop.experiments.reopening import reopen, reopen_all
 
 
 def test_a_description_cannot_name_the_folder_around_its_own(tmp_path):

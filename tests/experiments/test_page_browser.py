@@ -9,14 +9,14 @@ from synthetic import write_errors, write_realistic
 from evodrop.experiments.claims.outcomes import outcomes_of
 from evodrop.experiments.curves import read_curves
 from evodrop.experiments.figures.panels import find_panel
-from evodrop.experiments.report.page import write_report
+from evodrop.experiments.page import write_report
+from evodrop.experiments.records.curves import read_curves
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
-TABS = ("curves", "claims", "summary", "layers", "origin")
+SECTIONS = ("table", "claims", "curves", "layers", "origin")
 SEVERAL = {"none": 9, "standard": 8, "uniform": 7, "evolutional": 12, "water-filling": 10}
 EVIL = "<b>bold</b><img src=x onerror=alert(1)>"
-SHOWN = "[...document.querySelectorAll('section')].filter(part => !part.hidden).map(part => part.id)"
-DRAWN = "[...document.querySelectorAll('section:not([hidden]) .plot')].every(place => place.querySelector('.main-svg'))"
+DRAWN = "[...document.querySelectorAll('.plotly-graph-div')].every(place => place.querySelector('.main-svg'))"
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +38,27 @@ def browser():
         yield browser
 
 
-def show(browser, tab):
-    browser.run(f"document.getElementById('tab-{tab}').click()")
-    browser.wait_until(DRAWN)
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_every_tab_is_whole_and_nothing_goes_wrong(browser, page, tmp_path, width, dark):
+def test_the_page_is_whole_and_legible_and_nothing_goes_wrong(browser, page, tmp_path, width, dark):
     browser.open(page, width, dark=dark)
-    for tab in TABS:
-        show(browser, tab)
-        assert browser.run(SHOWN) == [tab]
-        assert browser.run("document.documentElement.scrollWidth") <= width  # nothing sticks out
-        assert browser.run(TOO_SMALL) == []
-        assert browser.run(FAINT) == []
-        browser.screenshot(tmp_path / f"{tab}.png")
-        assert (tmp_path / f"{tab}.png").stat().st_size > 10_000
+    browser.wait_until(DRAWN)
+    places = browser.run("[...document.querySelectorAll('section')].map(part => part.getBoundingClientRect().top)")
+    assert places == sorted(places)
+    assert browser.run("[...document.querySelectorAll('section')].map(part => part.id)") == list(SECTIONS)
+    assert browser.run("document.querySelectorAll('.plotly-graph-div').length") == 3 + 2 * 5
+    assert browser.run("document.documentElement.scrollWidth") <= width  # nothing sticks out
+    assert browser.run(TOO_SMALL) == []
+    assert browser.run(FAINT) == []
+    browser.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 10_000
     assert browser.problems == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_verdict_is_on_the_first_screen(browser, page, width):
+    browser.open(page, width, height=800)
+    assert browser.run("document.querySelector('.verdict').getBoundingClientRect().bottom") < 800
 
 
 # Texts of the page that are smaller than 12 pixels, or stand out from what is behind them by less than WCAG's 4.5.
@@ -94,36 +97,18 @@ def test_a_ranking_names_all_contenders_and_says_where_the_baseline_is(browser, 
             write_errors(tmp_path / "runs", [0.5, 0.3 - 0.01 * at + 0.02 * seed], method=name, seed=seed)
     write_errors(tmp_path / "runs", [0.5, None], "diverged", method="none")
     browser.open(write_report(outcomes_of(read_curves([tmp_path / "runs"])), tmp_path, ""), width, dark=dark)
-    show(browser, "summary")
-    ticks = browser.run("[...document.querySelectorAll('#ranking-0 .ytick text')].map(tick => tick.textContent)")
+    browser.wait_until(DRAWN)
+    ticks = browser.run("[...document.querySelectorAll('#ranking-0-0 .ytick text')].map(tick => tick.textContent)")
     assert sorted(ticks) == sorted([*names, "none (1 of 1 diverged)"])
-    assert browser.run("document.querySelectorAll('#ranking-0 .shapelayer path').length") == 1
-    assert browser.run("document.querySelectorAll('#ranking-0 .xerror').length") == len(names)
+    assert browser.run("document.querySelectorAll('#ranking-0-0 .shapelayer path').length") == 1
+    assert browser.run("document.querySelectorAll('#ranking-0-0 .xerror').length") == len(names)
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run(FAINT) == browser.run(TOO_SMALL) == browser.problems == []
 
 
-def test_tabs_work_by_keyboard_and_by_address(browser, page):
-    browser.open(page)
-    browser.run("document.getElementById('tab-curves').focus()")
-    browser.press("ArrowRight")
-    assert browser.run(SHOWN) == ["claims"]
-    assert browser.run("document.activeElement.id") == "tab-claims"
-    browser.press("ArrowLeft")
-    browser.press("ArrowLeft")
-    assert browser.run(SHOWN) == ["origin"]
-    roles = "[...document.querySelectorAll('[role=tab]')].map(tab => tab.getAttribute('aria-selected'))"
-    assert browser.run(roles) == ["false"] * 4 + ["true"]
-    show(browser, "summary")
-    assert browser.run("location.hash") == "#summary"
-    browser.reload()
-    assert browser.run(SHOWN) == ["summary"]
-    assert browser.problems == []
-
-
 def visible(browser):
     """The names in the legend of the first plot whose curves are seen."""
-    plot = "document.getElementById('curves-0-clean')"
+    plot = "document.getElementById('clean-0-0')"
     return browser.run(f"{plot}.data.filter(line => line.name && line.visible !== 'legendonly').map(line => line.name)")
 
 
@@ -132,56 +117,52 @@ def test_a_click_on_a_legend_hides_a_curve_and_its_band(browser, page):
     browser.wait_until(DRAWN)
     before = visible(browser)
     assert before[:-1] == ["standard", "evolutional", "none", "uniform", "water-filling"]
-    place = "document.querySelector('#curves-0-clean .legendtoggle').getBoundingClientRect()"
+    browser.run("document.getElementById('clean-0-0').scrollIntoView()")
+    place = "document.querySelector('#clean-0-0 .legendtoggle').getBoundingClientRect()"
     x, y = browser.run(f"(place => [place.x + 20, place.y + place.height / 2])({place})")
     for kind in ("mousePressed", "mouseReleased"):
         browser.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
-    browser.wait_until("document.getElementById('curves-0-clean').data[2].visible === 'legendonly'")
+    browser.wait_until("document.getElementById('clean-0-0').data[1].visible === 'legendonly'")
     assert visible(browser) == before[1:]
-    hidden = browser.run("document.getElementById('curves-0-clean').data.filter(line => line.visible).length")
-    assert hidden == 3  # the curve, and both edges of its band
+    hidden = browser.run("document.getElementById('clean-0-0').data.filter(line => line.visible).length")
+    assert hidden == 2  # the curve and its band
     assert browser.problems == []
 
 
-def test_the_map_opens_on_the_challenger_and_follows_the_chosen_method(browser, page):
-    browser.open(page)
-    show(browser, "layers")
-    select = "document.querySelector('select[data-plot=\"layers-0-0-probs\"]')"
-    assert browser.run(f"{select}.selectedOptions[0].text") == "evolutional"
-    heat = "JSON.stringify(document.getElementById('layers-0-0-probs').data[0].z)"
-    before = browser.run(heat)
-    browser.run(
-        f"(() => {{ const select = {select}; select.value = '0'; select.dispatchEvent(new Event('change')); }})()"
-    )
-    browser.wait_until(f"{heat} !== {before!r}")
-    assert browser.problems == []
-
-
-def test_the_axis_of_errors_can_be_logarithmic(browser, page):
+def test_probabilities_open_on_the_challenger_and_follow_the_chosen_method(browser, page):
     browser.open(page)
     browser.wait_until(DRAWN)
-    browser.run("document.getElementById('logarithmic').click()")
-    browser.wait_until("document.getElementById('curves-0-test').layout.yaxis.type === 'log'")
+    shown = "document.getElementById('probs-0-1')._fullData.map(trace => trace.visible)"
+    before = browser.run(shown)
+    header = "document.querySelector('#probs-0-1 .updatemenu-header')"
+    assert browser.run(f"{header}.textContent").startswith("evolutional")
+    assert [at for at, seen in enumerate(before) if seen] == list(range(8, 16))  # five bands and three lines
+    for place in (
+        header,
+        "document.querySelector('#probs-0-1 .updatemenu-dropdown-button')",
+    ):  # open it, take the first
+        browser.run(f"{place}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+        browser.wait_until("document.querySelector('#probs-0-1 .updatemenu-dropdown-button')")
+    browser.wait_until(f"{shown}.slice(0, 8).every(seen => seen)")
     assert browser.problems == []
 
 
 def test_plots_follow_the_scheme_while_the_page_is_open(browser, page):
     browser.open(page)
     browser.wait_until(DRAWN)
-    ink = "document.getElementById('curves-0-clean').data[2].line.color"
-    assert browser.run(ink) == "#000000"
+    ink = "getComputedStyle(document.querySelector('#clean-0-0 .xtick text')).fill"
+    assert browser.run(ink) == "rgb(27, 27, 27)"
     browser.resize(1440, dark=True)
-    browser.wait_until(f"{ink} === '#F0F0F0'")
+    browser.wait_until(f"{ink} === 'rgb(236, 236, 236)'")
     assert browser.problems == []
 
 
 def test_names_from_records_stay_text(browser, page):
     browser.open(page)
-    for tab in TABS:
-        show(browser, tab)
+    browser.wait_until(DRAWN)
     assert browser.run("document.querySelectorAll('img').length") == 0
     assert browser.run("document.querySelectorAll('.plot b').length") == 0
-    legend = browser.run("[...document.querySelectorAll('#curves-0-clean .legendtext')].map(name => name.textContent)")
+    legend = browser.run("[...document.querySelectorAll('#clean-0-0 .legendtext')].map(name => name.textContent)")
     assert legend[-1] == f"{EVIL} (1 of 1 diverged)"
     titles = browser.run("[...document.querySelectorAll('#layers h3')].map(title => title.textContent)")
     assert titles == ["Layer dropout1", f"Layer {EVIL}"]
@@ -191,6 +172,6 @@ def test_names_from_records_stay_text(browser, page):
 def test_without_scripts_the_words_are_there(browser, page):
     browser.open(page, scripts=False)
     root = browser.ask("DOM.getDocument")["root"]["nodeId"]
-    for tab in TABS:
-        part = browser.ask("DOM.querySelector", nodeId=root, selector=f"#{tab}:not([hidden]) h2")
+    for section in SECTIONS:
+        part = browser.ask("DOM.querySelector", nodeId=root, selector=f"#{section} h2")
         assert part["nodeId"] != 0

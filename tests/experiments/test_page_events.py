@@ -12,7 +12,7 @@ from synthetic import curve
 
 from evodrop import cli
 from evodrop.experiments.claims.outcomes import outcomes_of
-from evodrop.experiments.report.tensorboard import write_events
+from evodrop.experiments.page import write_events
 
 
 @pytest.fixture
