@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from torch import Tensor, nn
 
-from evodrop.experiments.networks import NETWORKS, build_network, initialize
+from evodrop.lab.networks import NETWORKS, build_network, initialize
 from evodrop.nn import EvolutionalDropout, LocallyConnected2d
 from evodrop.nn.local import local_by_patches
 

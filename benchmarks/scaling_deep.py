@@ -26,7 +26,7 @@ from rich.table import Table
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from evodrop.experiments.networks.catalogue import NETWORKS, build_network, initialize
+from evodrop.lab.networks import NETWORKS, build_network, initialize
 from evodrop.nn import EvolutionalDropout, convert_sync
 from evodrop.nn.evolving import Evolving
 

@@ -16,7 +16,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from evodrop.experiments.store import write_whole
+from evodrop.lab.store import write_whole
 
 __all__ = ["parser_for", "renew", "settle"]
 

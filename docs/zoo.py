@@ -18,10 +18,10 @@ from pathlib import Path
 
 from pages import parser_for, renew
 
-from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.reopening import DESCRIPTION, reopen
-from evodrop.experiments.tables import NO_BREAK, RANKED, cells
+from evodrop.lab.verdicts import Outcome, outcomes_of
+from evodrop.lab.curves import read_curves
+from evodrop.lab.experiment import DESCRIPTION, reopen
+from evodrop.lab.tables import NO_BREAK, RANKED, cells
 from evodrop.nn.zoo import LINEAR, ZOO, about
 
 PAGE = Path(__file__).with_name("zoo.md")

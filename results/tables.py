@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from evodrop.experiments.claims.intervals import Interval
-from evodrop.experiments.claims.outcomes import Outcome, outcomes_of
-from evodrop.experiments.records.curves import Curve, read_curves
-from evodrop.experiments.reopening import reopen
+from evodrop.lab.summary import Interval
+from evodrop.lab.verdicts import Outcome, outcomes_of
+from evodrop.lab.curves import Curve, read_curves
+from evodrop.lab.experiment import reopen
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"

@@ -84,7 +84,7 @@ def test_imports_point_one_way(path):
 def test_imports_in_the_laboratory_point_one_way(room):
     laboratory = SOURCE / "experiments"
     paths = [*(laboratory / room).rglob("*.py"), *laboratory.glob(f"{room}.py")]
-    entered = {other for path in paths for other in imported_rooms(path, "evodrop.experiments")}
+    entered = {other for path in paths for other in imported_rooms(path, "evodrop.lab")}
     assert paths
     assert entered - {room} == LABORATORY[room]
     assert entered - {room} <= set(list(LABORATORY)[: list(LABORATORY).index(room)])
@@ -142,7 +142,7 @@ def test_the_map_of_a_folder_names_every_room_there(folder):
     "room", ["networks", "training", "run", "store", "curves", "figures", "claims", "plotting", "report"]
 )
 def test_the_rooms_of_the_laboratory_keep_their_public_names(room):
-    module = importlib.import_module(f"evodrop.experiments.{room}")
+    module = importlib.import_module(f"evodrop.lab.{room}")
     assert module.__all__
     assert all(hasattr(module, name) for name in module.__all__)
 

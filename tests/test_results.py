@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evodrop.experiments.claims.outcomes import outcomes_of
-from evodrop.experiments.claims.statements import CLAIMS
-from evodrop.experiments.claims.verdicts import read_verdicts
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.reopening import reopen
+from evodrop.lab.verdicts import outcomes_of
+from evodrop.lab.claims import CLAIMS
+from evodrop.lab.verdicts import read_verdicts
+from evodrop.lab.curves import read_curves
+from evodrop.lab.experiment import reopen
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))

@@ -12,7 +12,7 @@ The way through the house:
 ``sampling``         the fast exact sampler: NumPy in, NumPy out
 ``nn``               for PyTorch: ``EvolutionalDropout`` and its kin, ``convert_dropout`` (extra ``torch``)
 ``linear``           for scikit-learn: ``DropoutSGDClassifier`` and its kin, for sparse data
-``experiments``      the laboratory: compare dropouts, reproduce the paper (extra ``lab``); command ``evodrop``
+``lab``              the laboratory: compare dropouts, reproduce the paper (extra ``lab``); command ``evodrop``
 ===================  ==================================================================================
 
 Nothing heavy happens here: a room is imported when it is first entered.
@@ -24,7 +24,7 @@ import importlib
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "definitions", "experiments", "linear", "matching", "nn", "sampling", "theory"]
+__all__ = ["__version__", "definitions", "lab", "linear", "matching", "nn", "sampling", "theory"]
 
 
 def __getattr__(name: str) -> ModuleType:

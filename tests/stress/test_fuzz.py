@@ -20,7 +20,7 @@ import pytest
 import tiny
 from mutations import TARGETS, Mutator, Trial, Unchanged
 
-from evodrop.experiments import store
+from evodrop.lab import store
 
 MUTATIONS = 10_000 if "EVODROP_STRESS" in os.environ else 300
 SLOWEST = 20.0  # seconds that a case may take

@@ -24,18 +24,18 @@ import time
 
 import pytest
 
-from evodrop.experiments.datasets import load
-from evodrop.experiments.methods import METHODS
-from evodrop.experiments.run import Run
-from evodrop.experiments.store import keep_records, read_timings
-from evodrop.experiments.training.network import NetworkTraining, network_for, prepare_for
+from evodrop.lab.datasets import load
+from evodrop.lab.methods import METHODS
+from evodrop.lab.run import Run
+from evodrop.lab.store import keep_records, read_timings
+from evodrop.lab.training.network import NetworkTraining, network_for, prepare_for
 
 LONG = "EVODROP_STRESS" in os.environ
 PAUSES = (0.0, 0.02)  # seconds from one checkpoint to the next
 MOST_KILLS = 3
 WAYS = ("with its workers", "alone", "in one worker")  # in which a command is killed
 CONTEXT = multiprocessing.get_context("forkserver")  # its children begin with these imported, and nothing else
-IMPORTED = ["evodrop.experiments.training.network", "sklearn.datasets", "torch._dynamo"]  # the last by SGD's first step
+IMPORTED = ["evodrop.lab.training.network", "sklearn.datasets", "torch._dynamo"]  # the last by SGD's first step
 
 
 def identical(whole, killed):

@@ -1,0 +1,124 @@
+"""The report of a set of runs: one page that opens in any browser without a network, and TensorBoard's event files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evodrop.lab import tables
+from evodrop.lab.curves import Curve
+from evodrop.lab.datasets import DATASETS
+from evodrop.lab.figures import ERRORS, interactive, series
+from evodrop.lab.panels import CHOICES
+from evodrop.lab.store import write_whole
+from evodrop.lab.verdicts import Outcome
+
+__all__ = ["event_writer", "make_page", "write_events", "write_report"]
+
+NAME = "report.html"
+EVENTS = "events.out.tfevents.*"
+
+
+def write_report(outcomes: Sequence[Outcome], out: str | os.PathLike[str], command: str) -> Path:
+    """Write the report of outcomes, and return its path.
+
+    Args:
+        outcomes: from :func:`evodrop.lab.verdicts.outcomes_of`.
+        out: the file to write, or a folder, where it is named ``report.html``.
+        command: that made the runs, for the page to say.
+    """
+    path = Path(out) / NAME if Path(out).is_dir() else Path(out)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
+    write_whole(path, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
+    return path
+
+
+def make_page(outcomes: Sequence[Outcome], command: str) -> str:
+    """The page of outcomes, as HTML. Whatever comes from records is text in it."""
+    if not outcomes:
+        raise ValueError("there is nothing to report yet: none of the runs has a record")
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from plotly.offline import get_plotlyjs
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"a report needs {error.name}; install evodrop[lab]") from error
+    loader = PackageLoader("evodrop.lab")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    runs = [run for outcome in outcomes for run in outcome.runs]
+    data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
+    versions = Counter(
+        ", ".join(filter(None, (_listed(run.header.get(part)) for part in ("environment", "git")))) for run in runs
+    )
+    return environment.get_template(NAME).render(
+        title=outcomes[0].title if len(outcomes) == 1 else f"dropout on {len(outcomes)} data sets",
+        outcomes=[(outcome, _drawn(outcome, at)) for at, outcome in enumerate(outcomes)],
+        tables=tables,
+        plotly=get_plotlyjs(),
+        command=command,
+        versions=versions,
+        data=[(name, DATASETS.get(name), digest) for name, digest in data],
+        choices=CHOICES if any(outcome.panel for outcome in outcomes) else {},
+        runs=[_cells(run) for run in runs],
+    )
+
+
+def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[str, str, str]]]:
+    """For each layer its plots as kind, title and HTML; those of no layer under an empty name."""
+    drawn: dict[str, list[tuple[str, str, str]]] = {"": []}
+    for plot in series(outcome):
+        own = drawn.setdefault(plot.layer, [])
+        number = list(drawn).index(plot.layer)
+        own.append((plot.kind, plot.title, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)))
+    return drawn
+
+
+def _cells(run: Curve) -> dict[str, str]:
+    return {
+        "run": run.folder.name,
+        "data": run.dataset,
+        "method": run.method,
+        "step": f"{run.lr:g}",
+        "seed": str(run.seed),
+        "epochs": str(run.epochs),
+        "iterations": f"{run.iterations[-1]:,.0f}",
+        "status": run.status,
+    }
+
+
+def _listed(part: Any) -> str:
+    named = part.items() if isinstance(part, Mapping) else [("", part)]
+    return ", ".join(f"{name} {value}".strip() for name, value in named if value)
+
+
+def event_writer() -> Any:
+    """TensorBoard's writer, or an error that says how to get it: ask before what takes long."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("event files need TensorBoard; install tensorboard") from error
+    return SummaryWriter
+
+
+def write_events(outcomes: Iterable[Outcome], folder: Path) -> Path:
+    """Write the errors of all runs, tuning included, to ``folder/<run>``; return the folder.
+
+    Event files that are there are replaced: TensorBoard would draw the curves of both.
+    """
+    make_writer = event_writer()
+    for run in (run for outcome in outcomes for run in outcome.runs):
+        own = folder / run.folder.resolve().name
+        for old in own.glob(EVENTS):
+            old.unlink()
+        with make_writer(str(own)) as writer:
+            for kind, tag in ERRORS.items():
+                for iteration, value in zip(run.iterations, getattr(run, kind), strict=True):
+                    if math.isfinite(value):
+                        writer.add_scalar(tag, value, int(iteration))
+    return folder
