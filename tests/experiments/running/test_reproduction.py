@@ -7,6 +7,7 @@ import json
 import pytest
 import sparse_text
 
+from evodrop.experiments import training
 from evodrop.experiments.claims.statements import claims_of
 from evodrop.experiments.claims.verdicts import read_verdicts
 from evodrop.experiments.curves import read_curves
@@ -16,7 +17,6 @@ from evodrop.experiments.figures.plans import runs_of
 from evodrop.experiments.report.reopening import reopen, reopen_all
 from evodrop.experiments.running import reproduction
 from evodrop.experiments.running.reproduction import Extent, gone_back_on, list_panels, panels_named, reproduce
-from evodrop.experiments.training import load_once
 
 NEWS = find_panel("fig1-20news")
 QUICK = Extent(epochs=1, quick=True)
@@ -26,7 +26,7 @@ QUICK = Extent(epochs=1, quick=True)
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     sparse_text.write_packed(folder / "20news")
-    load_once.cache_clear()
+    training._load.cache_clear()
     return folder
 
 
