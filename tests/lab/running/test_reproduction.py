@@ -29,7 +29,7 @@ QUICK = Extent(epochs=1, quick=True)
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     sparse_text.write_packed(folder / "20news")
-    load_once.cache_clear()
+    training._load.cache_clear()
     return folder
 
 
