@@ -33,7 +33,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from evodrop.experiments.datasets import Images
+from evodrop.experiments.data import Images
 from evodrop.experiments.methods import METHODS, build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records import read_records, read_timings

@@ -35,16 +35,16 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "__main__": {"cli"},
 }
 LABORATORY = {  # the same for the rooms of the laboratory; those above come first
-    "datasets": set(),
+    "data": set(),
     "networks": set(),
     "methods": {"networks"},
     "records": {"methods"},
-    "training": {"datasets", "records"},
-    "figures": {"datasets", "methods", "records"},
-    "claims": {"datasets", "figures", "methods", "records"},
+    "training": {"data", "records"},
+    "figures": {"data", "methods", "records"},
+    "claims": {"data", "figures", "methods", "records"},
     "plotting": {"claims", "figures"},
     "report": {"claims", "figures", "plotting", "records"},
-    "running": {"claims", "datasets", "figures", "methods", "networks", "records", "report", "training"},
+    "running": {"claims", "data", "figures", "methods", "networks", "records", "report", "training"},
 }
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from evodrop.experiments.datasets import DataError
+from evodrop.experiments.data import DataError
 
 MB = 1_000_000
 

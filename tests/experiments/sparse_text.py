@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from specimens import svmlight
 
-from evodrop.experiments.datasets import Documents
+from evodrop.experiments.data import Documents
 from evodrop.experiments.records.runs import LinearRun
 
 WORDS = 40

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from evodrop.experiments.datasets import Images
+from evodrop.experiments.data import Images
 from evodrop.experiments.methods import build_with
 from evodrop.experiments.networks.batchnorm import find_sizes
 from evodrop.experiments.records.runs import Run

@@ -76,7 +76,7 @@ def run(
 
 def _name_of(dataset: str) -> str:
     """What a folder is called after a data set; after svm:web/train.svm,web/test.svm it is web-train."""
-    from evodrop.experiments.datasets import PAIR
+    from evodrop.experiments.data import PAIR
 
     if dataset.startswith(PAIR):
         train = Path(dataset.removeprefix(PAIR).split(",")[0]).expanduser().absolute()

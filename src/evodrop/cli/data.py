@@ -22,13 +22,13 @@ def show(data: Data = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evodrop.experiments.datasets import DATASETS, data_folder, status
+    from evodrop.experiments.data import DATASETS, data_folder, status
 
     table = Table("name", "what it is", "state", title=Text(f"data sets in {data_folder(data)}"))
     table.add_column("size", justify="right")
     table.add_column("licence")
     for name, dataset in DATASETS.items():
-        size = f"{dataset.size / 1e6:,.0f} MB" if dataset.size else "-"
+        size = f"{dataset.download_size / 1e6:,.0f} MB" if dataset.download_size else "-"
         table.add_row(name, dataset.title, status(name, data), size, dataset.licence)
     Console().print(table)
 
@@ -37,9 +37,9 @@ def show(data: Data = None) -> None:
 def get(names: Names, data: Data = None) -> None:
     """Download data sets and check them.
 
-    What is there and sound is left alone, and a download that was cut off goes on.
+    What is there and sound is left alone.
     """
-    from evodrop.experiments.datasets import check, fetch
+    from evodrop.experiments.data import check, fetch
 
     for name in names:
         fetch(name, data)
@@ -52,7 +52,7 @@ def check_all(names: Names, data: Data = None) -> None:
 
     The exit code is 1 if one of them is missing or damaged.
     """
-    from evodrop.experiments.datasets import DataError, check
+    from evodrop.experiments.data import DataError, check
 
     sound = True
     for name in names:

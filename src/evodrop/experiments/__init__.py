@@ -1,7 +1,7 @@
 """The laboratory: train the same network with each dropout, on real data, and keep what was measured (extra ``lab``).
 
 ============  ==========================================================================================
-``datasets``  files become arrays: :class:`~evodrop.experiments.datasets.Images` and ``Documents``
+``data``      files become arrays: :class:`~evodrop.experiments.data.Images` and ``Documents``
 ``networks``  the paper's networks by their names, the dropout layer an argument
 ``methods``   the name of a method becomes a dropout layer
 ``records``   a run as frozen data, and its folder: records that survive being killed

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from evodrop.experiments.datasets import DATASETS
-from evodrop.experiments.datasets.splits import held_out
+from evodrop.experiments.data import DATASETS, held_out
 from evodrop.experiments.figures.panels import PANELS, find_panel, split_sizes
 from evodrop.experiments.methods import LINEAR
 from evodrop.linear import PAPER_GRID

@@ -8,7 +8,7 @@ import pytest
 import sparse_text
 
 from evodrop import cli
-from evodrop.experiments.datasets import names
+from evodrop.experiments.data import DATASETS
 from evodrop.experiments.running import laboratory, reproduction
 
 
@@ -198,7 +198,7 @@ def test_reproduce_lists_the_panels(folder, capsys, monkeypatch):
 def test_data_can_be_listed_checked_and_got(folder, capsys):
     code, out, _ = answer(capsys, "data", "list", "--data", ".")
     assert code == 0
-    assert all(name in out for name in names())
+    assert all(name in out for name in DATASETS)
     digits = "digits: 1438 training and 359 test images of shape (1, 8, 8) in 10 classes\n"
     assert answer(capsys, "data", "check", "digits")[:2] == (0, digits)
     assert answer(capsys, "data", "get", "digits", "--data", ".")[:2] == (0, digits)

@@ -11,7 +11,7 @@ import pytest
 import sparse_text
 from rich.console import Console
 
-from evodrop.experiments.datasets import Images, load
+from evodrop.experiments.data import Images, load
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import LINEAR_METHODS, METHODS, USUAL

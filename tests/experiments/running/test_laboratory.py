@@ -9,7 +9,7 @@ import joblib
 import pytest
 import sparse_text
 
-from evodrop.experiments.datasets import load
+from evodrop.experiments.data import load
 from evodrop.experiments.methods import METHODS
 from evodrop.experiments.records.runs import Run
 from evodrop.experiments.running import laboratory

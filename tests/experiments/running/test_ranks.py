@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch.distributed as dist
 
-from evodrop.experiments.datasets import load
+from evodrop.experiments.data import load
 from evodrop.experiments.records.runs import Run
 from evodrop.experiments.running.laboratory import records_of, training_of
 from evodrop.experiments.running.ranks import follow

@@ -9,7 +9,7 @@ import sparse_text
 
 from evodrop.experiments.claims.statements import claims_of
 from evodrop.experiments.claims.verdicts import read_verdicts
-from evodrop.experiments.datasets import DataError
+from evodrop.experiments.data import DataError
 from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.figures.plans import runs_of
 from evodrop.experiments.records.curves import read_curves

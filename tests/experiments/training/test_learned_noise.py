@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from evodrop.experiments.datasets import load
+from evodrop.experiments.data import load
 from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.networks.catalogue import NETWORKS
 from evodrop.experiments.records.runs import Run

@@ -5,7 +5,7 @@ import pytest
 import tiny
 import torch
 
-from evodrop.experiments.datasets import Images
+from evodrop.experiments.data import Images
 from evodrop.experiments.training.pixels import as_input, prepare
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from evodrop.experiments.claims.summaries import Summary, summarise, time_of_processor
 from evodrop.experiments.claims.trials import RatesTried, rates_tried
 from evodrop.experiments.claims.verdicts import Judgement, judge_panel
-from evodrop.experiments.datasets.splits import VALIDATION
+from evodrop.experiments.data import VALIDATION
 from evodrop.experiments.figures.contenders import Contender, contenders_of, final_curves, key_of, tuning_curves
 from evodrop.experiments.figures.panels import Panel, shortened
 from evodrop.experiments.methods import CHALLENGERS, LINEAR

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evodrop.experiments.datasets import DATASETS
+from evodrop.experiments.data import DATASETS
 from evodrop.experiments.figures.contenders import Contender, key_of
 from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.records.curves import Curve

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from evodrop.experiments.datasets import Documents, Images
+from evodrop.experiments.data import Documents, Images
 from evodrop.experiments.figures.contenders import Contender
 from evodrop.experiments.figures.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
 from evodrop.experiments.figures.plans import Plan

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.experiments.datasets import Documents
+from evodrop.experiments.data import Documents
 from evodrop.experiments.figures.panels import Panel, split_sizes
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.records.runs import AnyRun, LinearRun, Run

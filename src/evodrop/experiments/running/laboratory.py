@@ -15,8 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evodrop.experiments.datasets import PAIR, Documents, Images, load
-from evodrop.experiments.datasets.splits import VALIDATION, held_out
+from evodrop.experiments.data import PAIR, VALIDATION, Documents, Images, held_out, load
 from evodrop.experiments.methods import METHODS, build_with
 from evodrop.experiments.records.folder import was_left
 from evodrop.experiments.records.record import FAILED, Ending, Record
@@ -53,7 +52,7 @@ def run_all(
     Args:
         runs: what to do; one that is named twice is done once.
         out: folder of the results; a run is kept in ``out/<run.id>``. One process at a time writes there.
-        data: the data folder, see :func:`evodrop.experiments.datasets.data_folder`.
+        data: the data folder, see :func:`evodrop.experiments.data.data_folder`.
         jobs: runs at once, each in a process with one thread. A ``joblib.parallel_config`` around the call may choose
             another backend; its workers have to see ``out``.
         on_ending: called with each ending as it comes.

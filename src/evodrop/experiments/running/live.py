@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from evodrop.experiments.datasets.splits import VALIDATION
+from evodrop.experiments.data import VALIDATION
 from evodrop.experiments.methods import LINEAR
 from evodrop.experiments.records.folder import RECORDS
 from evodrop.experiments.records.record import FAILED, FINAL, FINISHED, Ending

@@ -10,7 +10,7 @@ from typing import cast
 
 import torch.distributed as dist
 
-from evodrop.experiments.datasets import Images
+from evodrop.experiments.data import Images
 from evodrop.experiments.running.laboratory import load_once, training_of
 from evodrop.experiments.training.shared import LEADER, SharedTraining, sharing, task_of_leader, tell
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from evodrop.experiments.claims.trials import rates_tried
-from evodrop.experiments.datasets.splits import VALIDATION
+from evodrop.experiments.data import VALIDATION
 from evodrop.experiments.figures.panels import Panel
 from evodrop.experiments.figures.plans import Plan
 from evodrop.experiments.methods import methods_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evodrop.experiments.claims.verdicts import VERDICTS_FILE, Judgement, check, read_verdicts
-from evodrop.experiments.datasets import status
+from evodrop.experiments.data import status
 from evodrop.experiments.figures.panels import PANELS, Panel, find_panel
 from evodrop.experiments.figures.plans import Plan, runs_of
 from evodrop.experiments.running.estimates import estimate, runs_in

@@ -51,7 +51,7 @@ def train(
 
     Examples:
         >>> import numpy as np
-        >>> from evodrop.experiments.datasets import Images
+        >>> from evodrop.experiments.data import Images
         >>> from evodrop.experiments.training.pixels import prepare
         >>> x, y = np.zeros((8, 1, 2, 2), np.uint8), np.zeros(8, np.int64)
         >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))

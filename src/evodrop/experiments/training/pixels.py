@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evodrop.experiments.datasets import Images
+from evodrop.experiments.data import Images
 
 __all__ = ["Pixels", "as_input", "prepare"]
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evodrop.experiments.datasets import Documents
+from evodrop.experiments.data import Documents
 from evodrop.experiments.records.record import DIVERGED, FINAL, FINISHED, RUNNING, Record
 from evodrop.experiments.records.runs import LinearRun
 from evodrop.experiments.training.evaluation import Evaluation
