@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share
+sys.path[:0] = [str(HERE), str(HERE / "lab")]  # so that every folder of tests can import what several share
 
 from process_groups import Ranks  # noqa: E402
 

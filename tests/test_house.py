@@ -35,7 +35,7 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "__main__": {"cli"},
 }
 LABORATORY = {  # the same for the rooms of the laboratory; those above come first
-    "datasets": set(),
+    "data": set(),
     "networks": set(),
     "methods": {"networks"},
     "run": {"methods"},

@@ -1,4 +1,4 @@
-"""A server on this machine that can be slow to agree, cut the line, or send the wrong file."""
+"""A server on this machine that can refuse, cut the line, or send the wrong file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from evodrop.lab.datasets import DATASETS
-from evodrop.lab.datasets.entries import File
-from evodrop.lab.datasets.fetching import fetch_dataset
+from evodrop.lab.data import DATASETS
+from evodrop.lab.data.download import fetch_dataset
+from evodrop.lab.data.registry import File, Form
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
@@ -23,11 +23,9 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files = {"/file": CONTENT}
-        self.ranges = True  # whether it understands to send a part
         self.cuts = []  # after so many bytes of the next answers the line is cut
-        self.answers = []  # the next answers are these errors
         self.length = True  # whether it says how long a file is
-        self.requests = []  # what was asked: path, range
+        self.requests = []  # the paths that were asked for
 
     def address(self, path="/file"):
         return f"http://127.0.0.1:{self.server_port}{path}"
@@ -36,30 +34,19 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server = self.server
-        asked = self.headers.get("Range")
-        server.requests.append((self.path, asked))
+        server.requests.append(self.path)
         content = server.files.get(self.path)
-        if server.answers or content is None:
-            self.send_error(server.answers.pop(0) if server.answers else 404)
+        if content is None:
+            self.send_error(404)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and server.ranges else 0
-        if start and start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_response(200)
         if server.length:
-            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Content-Length", str(len(content)))
         if self.path.endswith(".gz"):
             self.send_header("Content-Encoding", "gzip")  # as some servers say of what is packed anyway
         self.end_headers()
-        end = start + server.cuts.pop(0) if server.cuts else len(content)
-        with contextlib.suppress(ConnectionError):  # who asked may have heard enough
-            self.wfile.write(content[start:end])
+        with contextlib.suppress(ConnectionError):  # the client may have read enough
+            self.wfile.write(content[: server.cuts.pop(0)] if server.cuts else content)
 
     def log_message(self, *_):
         pass
@@ -77,11 +64,12 @@ def running():
 
 def dataset(server, *paths):
     addresses = tuple(map(server.address, paths or ["/file"]))
-    return DATASETS["svhn"]._replace(files=(File("set/file", addresses, MD5, len(CONTENT)),))
+    form = Form("mat", (File("set/file", len(CONTENT), MD5, addresses),))
+    return DATASETS["svhn"]._replace(forms=(form,))
 
 
-def get(dataset, folder, **options):
-    fetch_dataset(dataset, folder, **{"progress": False, "pause": 0.0} | options)
+def get(dataset, folder, progress=False):
+    fetch_dataset(dataset, folder, progress=progress)
 
 
 def files(folder):

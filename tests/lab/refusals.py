@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from evodrop.lab.datasets import DataError
+from evodrop.lab.data import DataError
 
 MB = 1_000_000
 

@@ -8,8 +8,8 @@ import numpy as np
 from scipy import sparse
 from specimens import svmlight
 
-from evodrop.lab.datasets import Documents
-from evodrop.lab.run import Run
+from evodrop.lab.data import Documents
+from evodrop.lab.records.runs import LinearRun
 
 WORDS = 40
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import functools
 import gzip
+import hashlib
 import io
 import struct
 import tarfile
@@ -14,7 +15,7 @@ import numpy as np
 from scipy import io as scipy_io
 from sklearn.datasets import dump_svmlight_file
 
-from evodrop.lab.datasets import DATASETS
+from evodrop.lab.data import DATASETS
 
 SMALL = {  # name: training examples, test examples, shape of one
     "mnist": (30, 10, (1, 28, 28)),
@@ -32,15 +33,14 @@ SMALL = {  # name: training examples, test examples, shape of one
 
 
 class Specimen(NamedTuple):
-    """A data set as the registry would know it, its files, and what is in them."""
+    """A data set as the registry would have it, with the sizes and checksums of the files made here."""
 
     dataset: object
-    files: dict  # path in the data folder -> content, as published
-    unpacked: dict
+    forms: list  # for each form of the data set: path in the data folder -> content
     arrays: tuple  # train_x, train_y, test_x, test_y
 
-    def write(self, folder, packed=True):
-        for name, content in (self.files if packed else self.unpacked).items():
+    def write(self, folder, form=0):
+        for name, content in self.forms[form].items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
         return folder
@@ -49,11 +49,25 @@ class Specimen(NamedTuple):
 @functools.cache
 def specimen(name):
     train, test, shape = SMALL[name]
-    files = tuple(file._replace(checksum=None) for file in DATASETS[name].files)
-    dataset = DATASETS[name]._replace(train=train, test=test, shape=shape, files=files)
-    rng = np.random.default_rng(0)
-    make = {"idx": _mnist, "mat": _svhn, "cifar": _cifar, "svmlight": _documents}[dataset.format]
-    return Specimen(dataset, *make(dataset, rng))
+    dataset = DATASETS[name]._replace(train=train, test=test, shape=shape)
+    make = {"mnist": _mnist, "svhn": _svhn, "cifar10": _cifar, "cifar100": _cifar}.get(name, _documents)
+    contents, arrays = make(dataset, np.random.default_rng(0))
+    forms = [
+        form._replace(files=tuple(_described(file, content) for file, content in zip(form.files, own, strict=True)))
+        for form, own in zip(dataset.forms, contents, strict=True)
+    ]
+    named = [
+        {file.path: content for file, content in zip(form.files, own, strict=True)}
+        for form, own in zip(forms, contents, strict=True)
+    ]
+    return Specimen(dataset._replace(forms=tuple(forms)), named, arrays)
+
+
+def _described(file, content):
+    """The file with the size and the checksum of this content, where it had some."""
+    algorithm = file.checksum.partition(":")[0]
+    checksum = algorithm and f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
+    return file._replace(size=len(content) if file.size else 0, checksum=checksum)
 
 
 def images(dataset, rng):
@@ -70,9 +84,7 @@ def idx(array):
 def _mnist(dataset, rng):
     arrays = images(dataset, rng)
     contents = [idx(array[:, 0] if array.ndim == 4 else array) for array in arrays]
-    files = {file.path: gzip.compress(content) for file, content in zip(dataset.files, contents, strict=True)}
-    plain = {file.unpacked[0]: content for file, content in zip(dataset.files, contents, strict=True)}
-    return files, plain, arrays
+    return [[gzip.compress(content) for content in contents], contents], arrays
 
 
 def mat(pixels, labels, compressed=True):
@@ -87,8 +99,7 @@ def mat(pixels, labels, compressed=True):
 
 def _svhn(dataset, rng):
     arrays = images(dataset, rng)
-    contents = [mat(*arrays[:2]), mat(*arrays[2:])]
-    return {file.path: content for file, content in zip(dataset.files, contents, strict=True)}, {}, arrays
+    return [[mat(*arrays[:2], packed), mat(*arrays[2:], packed)] for packed in (True, False)], arrays
 
 
 class Python2Pickler:
@@ -155,13 +166,20 @@ def tar(members):
 
 def _cifar(dataset, rng):
     arrays = train_x, train_y, test_x, test_y = images(dataset, rng)
-    (file,) = dataset.files
-    n_batches = len(file.unpacked) - 1
-    parts = list(zip(np.split(train_x, n_batches), np.split(train_y, n_batches), strict=True))
-    batches = [batch(*part, fine=dataset.classes == 100) for part in [*parts, (test_x, test_y)]]
-    members = {name: Python2Pickler().dumps(b) for name, b in zip(file.unpacked, batches, strict=True)}
-    page = {f"{file.unpacked[0].split('/')[0]}/readme.html": b"<p>CIFAR</p>"}
-    return {file.path: gzip.compress(tar(page | members), mtime=0)}, members, arrays
+    binary, binary_archive, python_archive, _ = dataset.forms
+    n_batches, fine = len(binary.files) - 1, dataset.classes == 100
+    parts = [*zip(np.split(train_x, n_batches), np.split(train_y, n_batches), strict=True), (test_x, test_y)]
+    records = [
+        np.hstack([*[y[:, None] // 5] * fine, y[:, None], x.reshape(len(y), -1)]).astype(np.uint8).tobytes()
+        for x, y in parts
+    ]
+    pickles = [Python2Pickler().dumps(batch(*part, fine=fine)) for part in parts]
+
+    def archive(form, contents):
+        page = {f"{form.members[0].split('/')[0]}/readme.html": b"<p>CIFAR</p>"}
+        return [gzip.compress(tar(page | dict(zip(form.members, contents, strict=True))), mtime=0)]
+
+    return [records, archive(binary_archive, records), archive(python_archive, pickles), pickles], arrays
 
 
 def svmlight(X, y):
@@ -172,11 +190,9 @@ def svmlight(X, y):
 
 def _documents(dataset, rng):
     tables = []
-    for n in (dataset.train or 25, dataset.test or 35)[: len(dataset.files)]:
+    for n in (dataset.train or 25, dataset.test or 35)[: len(dataset.forms[0].files)]:
         X = rng.random((n, 40)).round(3) * (rng.random((n, 40)) < 0.2)
         X[0, -1] = 0.5
         tables.append((X, np.where(np.arange(n) % 3 == 0, 1.0, -1.0)))
     contents = [svmlight(*table) for table in tables]
-    files = {file.path: bz2.compress(content) for file, content in zip(dataset.files, contents, strict=True)}
-    plain = {file.unpacked[0]: content for file, content in zip(dataset.files, contents, strict=True)}
-    return files, plain, tuple(array for table in tables for array in table)
+    return [[bz2.compress(content) for content in contents], contents], tuple(a for table in tables for a in table)

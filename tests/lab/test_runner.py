@@ -15,7 +15,7 @@ import pytest
 import sparse_text
 
 from evodrop.lab import runner, store, training
-from evodrop.lab.datasets import DataError, load
+from evodrop.lab.data import DataError, load
 from evodrop.lab.run import Run
 from evodrop.lab.runner import records_of, run_all
 from evodrop.lab.store import LockedError, locked

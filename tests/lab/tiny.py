@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from evodrop.lab.datasets import Images
+from evodrop.lab.data import Images
 from evodrop.lab.methods import build_with
 from evodrop.lab.networks import find_sizes
 from evodrop.lab.run import Run

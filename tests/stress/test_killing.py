@@ -24,7 +24,7 @@ import time
 
 import pytest
 
-from evodrop.lab.datasets import load
+from evodrop.lab.data import load
 from evodrop.lab.methods import METHODS
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records, read_timings

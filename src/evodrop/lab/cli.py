@@ -160,7 +160,7 @@ def reproduce(
     with _resumable(), _ranks(data) as leads:
         if not leads:
             return
-        from evodrop.lab.datasets import load, status
+        from evodrop.lab.data import load, status
         from evodrop.lab.experiment import carry_out
         from evodrop.lab.panels import PANELS, find_panel
         from evodrop.lab.verdicts import VERDICTS_FILE, no_longer_held, read_verdicts
@@ -215,7 +215,7 @@ def _list_panels(panels: list[Panel], data: Path | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from evodrop.lab.datasets import status
+    from evodrop.lab.data import status
 
     table = Table("panel", "place in the paper", "data")
     table.add_column("runs", justify="right")
@@ -293,13 +293,13 @@ def list_data(data: Data = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from evodrop.lab.datasets import DATASETS, data_folder, status
+    from evodrop.lab.data import DATASETS, data_folder, status
 
     table = Table("name", "what it is", "state", title=Text(f"data sets in {data_folder(data)}"))
     table.add_column("size", justify="right")
     table.add_column("licence")
     for name, dataset in DATASETS.items():
-        size = f"{dataset.size / 1e6:,.0f} MB" if dataset.size else "-"
+        size = f"{dataset.download_size / 1e6:,.0f} MB" if dataset.download_size else "-"
         table.add_row(name, dataset.title, status(name, data), size, dataset.licence)
     Console().print(table)
 
@@ -307,7 +307,7 @@ def list_data(data: Data = None) -> None:
 @data_app.command("get")
 def get_data(names: Names, data: Data = None) -> None:
     """Download data sets and check them. What is there and sound is left alone."""
-    from evodrop.lab.datasets import check, fetch
+    from evodrop.lab.data import check, fetch
 
     for name in names:
         fetch(name, data)
@@ -320,7 +320,7 @@ def check_data(names: Names, data: Data = None) -> None:
 
     The exit code is 1 if one of them is missing or damaged.
     """
-    from evodrop.lab.datasets import DataError, check
+    from evodrop.lab.data import DataError, check
 
     sound = True
     for name in names:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from evodrop.lab.datasets import Documents
+from evodrop.lab.data import Documents
 from evodrop.lab.groups import Variant, key_of
 from evodrop.lab.methods import LINEAR, PROPOSED, USUAL, methods_of
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel

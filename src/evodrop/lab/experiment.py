@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evodrop.lab.curves import read_curves
-from evodrop.lab.datasets.splits import VALIDATION
+from evodrop.lab.data import VALIDATION
 from evodrop.lab.methods import methods_of
 from evodrop.lab.panels import PANELS, Panel, find_panel
 from evodrop.lab.run import FAILED, FINAL, Run, RunResult

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from evodrop.lab.datasets.splits import VALIDATION
+from evodrop.lab.data import VALIDATION
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import FAILED, FINAL, FINISHED, Run, RunResult
 from evodrop.lab.store import RECORDS

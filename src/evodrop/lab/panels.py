@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evodrop.lab.curves import Curve
-from evodrop.lab.datasets import DATASETS
+from evodrop.lab.data import DATASETS
 from evodrop.lab.groups import Variant, choose_step, key_of
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import Run

@@ -11,7 +11,7 @@ from typing import Any
 
 from evodrop.lab import tables
 from evodrop.lab.curves import Curve
-from evodrop.lab.datasets import DATASETS
+from evodrop.lab.data import DATASETS
 from evodrop.lab.figures import ERRORS, interactive, series
 from evodrop.lab.panels import CHOICES
 from evodrop.lab.store import write_whole

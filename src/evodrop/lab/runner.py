@@ -19,8 +19,7 @@ from multiprocessing import current_process
 from pathlib import Path
 from typing import Any, cast
 
-from evodrop.lab.datasets import PAIR
-from evodrop.lab.datasets.splits import VALIDATION
+from evodrop.lab.data import PAIR, VALIDATION
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import FAILED, Record, Run, RunResult
 from evodrop.lab.store import finished_records, keep_records, locked
@@ -50,7 +49,7 @@ def run_all(
     Args:
         runs: what to do; one that is named twice is done once.
         out: folder of the results; a run is kept in ``out/<run.id>``. One process at a time writes there.
-        data: the data folder, see :func:`evodrop.lab.datasets.data_folder`.
+        data: the data folder, see :func:`evodrop.lab.data.data_folder`.
         jobs: runs at once, each in a process with one thread. A ``joblib.parallel_config`` around the call may choose
             another backend; its workers have to see ``out`` and the data folder.
         on_result: called with each result as it comes.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from evodrop.lab.claims import CLAIMS, METRICS, Claim
 from evodrop.lab.curves import Curve
-from evodrop.lab.datasets.splits import VALIDATION
+from evodrop.lab.data import VALIDATION
 from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, variants_of
 from evodrop.lab.methods import LINEAR, PROPOSED
 from evodrop.lab.panels import Panel
@@ -127,11 +127,11 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
                 f"{row.label}: step {row.lr:g} is the {which} of {len(steps)} tried; a {beyond} one may be faster"
             )
     if panel is not None:  # by what the variant with the least of each has
-        grids = [{curve.lr for curve in own} for own in tuning.values()]
+        tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=lambda steps: len(steps))
         shortened = panel.shortened(
             epochs=min(curve.epochs for own in curves.values() for curve in own),
             seeds=min(map(len, curves.values())),
-            grid=min(grids, key=len),
+            grid=tried,
             tuning_epochs=min(own[0].epochs for own in tuning.values()),
         )
         missing = [variant.label for variant in panel.variants if variant not in variants]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from evodrop.lab.datasets import DATASETS
-from evodrop.lab.datasets.splits import held_out
+from evodrop.lab.data import DATASETS
+from evodrop.lab.data import held_out
 from evodrop.lab.panels import PANELS, find_panel, split_sizes
 from evodrop.lab.methods import LINEAR
 from evodrop.linear import PAPER_GRID

@@ -9,7 +9,7 @@ import sparse_text
 
 from evodrop import cli
 from evodrop.lab import runner
-from evodrop.lab.datasets import names
+from evodrop.lab.data import names
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_reproduce_lists_the_panels(folder, capsys):
 def test_data_can_be_listed_checked_and_got(folder, capsys):
     code, out, _ = answer(capsys, "data", "list", "--data", ".")
     assert code == 0
-    assert all(name in out for name in names())
+    assert all(name in out for name in DATASETS)
     digits = "digits: 1438 training and 359 test images of shape (1, 8, 8) in 10 classes\n"
     assert answer(capsys, "data", "check", "digits")[:2] == (0, digits)
     assert answer(capsys, "data", "get", "digits", "--data", ".")[:2] == (0, digits)

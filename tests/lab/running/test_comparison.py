@@ -12,7 +12,7 @@ import sparse_text
 from rich.console import Console
 
 from evodrop.lab.curves import read_curves
-from evodrop.lab.datasets import Images, load
+from evodrop.lab.data import Images, load
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID
 from evodrop.lab.figures.plans import Plan
 from evodrop.lab.methods import LINEAR_METHODS, METHODS, USUAL

@@ -10,7 +10,7 @@ import sparse_text
 from evodrop.lab.claims import claims_of
 from evodrop.lab.verdicts import read_verdicts
 from evodrop.lab.curves import read_curves
-from evodrop.lab.datasets import DataError
+from evodrop.lab.data import DataError
 from evodrop.lab.panels import PANELS, find_panel
 from evodrop.lab.figures.plans import runs_of
 from evodrop.lab.curves import read_curves

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.lab.datasets import Images, load
+from evodrop.lab.data import Images, load
 from evodrop.lab.methods import METHODS, USUAL
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records

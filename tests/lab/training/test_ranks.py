@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from evodrop.lab.datasets import load
+from evodrop.lab.data import load
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records
 from evodrop.lab.training import training_for

@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.lab.datasets import PAIR, Documents, Images, data_folder, load
-from evodrop.lab.datasets.loading import pair_paths
-from evodrop.lab.datasets.splits import VALIDATION, held_out
+from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, held_out, load
+from evodrop.lab.data.text import pair_paths
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, LayerStatistics, Record, Run
 

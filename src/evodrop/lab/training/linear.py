@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from evodrop.lab.datasets import Documents
+from evodrop.lab.data import Documents
 from evodrop.lab.run import Record, Run
 from evodrop.lab.training import Evaluation, Training, fingerprint
 from evodrop.linear.kernels import Settings

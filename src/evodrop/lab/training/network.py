@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.lab.datasets import Images
+from evodrop.lab.data import Images
 from evodrop.lab.networks import NETWORKS, build_network, initialize
 from evodrop.lab.run import LayerStatistics, Record, Run
 from evodrop.lab.training import Evaluation, Training, fingerprint

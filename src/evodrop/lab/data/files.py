@@ -1,0 +1,116 @@
+"""The data folder: which form of a data set lies there, and its bytes, compared with their checksum before use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from evodrop.lab.data.registry import Dataset, File, Form
+
+__all__ = ["VARIABLE", "DataError", "contents", "data_folder", "find", "missing", "opened"]
+
+VARIABLE = "EVODROP_DATA"
+LARGEST = 1 << 28  # bytes of a file with a checksum whose size is not known
+
+
+class DataError(ValueError):
+    """Data that are missing, damaged or hostile, or cannot be downloaded: which file, what is wrong, and what helps."""
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """The folder given, else the one that the variable EVODROP_DATA names, else the user's cache.
+
+    Examples:
+        >>> data_folder("my/data")
+        PosixPath('my/data')
+    """
+    chosen = folder if folder is not None else os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    try:
+        import pooch
+    except ImportError as error:
+        raise DataError(
+            f"give a data folder, or set {VARIABLE}; the user's cache needs pip install 'evodrop[lab]'"
+        ) from error
+    return Path(pooch.os_cache("evodrop"))
+
+
+def find(dataset: Dataset, folder: Path) -> Form | None:
+    """The first form all of whose files are there, with the right size."""
+    forms = (form for form in dataset.forms if not any(_fault(dataset, form, file, folder) for file in form.files))
+    return next(forms, None)
+
+
+def missing(dataset: Dataset, folder: Path) -> DataError:
+    """What of a data set that is in no form in the folder is missing or wrong, and how to get it."""
+    faults = (
+        next(filter(None, (_fault(dataset, form, file, folder) for file in form.files))) for form in dataset.forms
+    )
+    where = f"if you have it, name its folder by --data or {VARIABLE}"
+    if dataset.download:
+        remedy = f"Get it by: evodrop data get {dataset.name} ({dataset.download_size / 1e6:.0f} MB); or, {where}"
+    else:
+        remedy = (
+            f"It cannot be downloaded in this form (see {dataset.home}): put its svmlight files there, or, {where}. "
+            "Any such pair of files can be read as svm:TRAIN,TEST"
+        )
+    return DataError(f"{dataset.name} is not in {folder}: {'; '.join(dict.fromkeys(faults))}. {remedy}")
+
+
+def contents(dataset: Dataset, form: Form, folder: Path) -> Iterator[bytes]:
+    """The bytes of each file of a form, once its size and, where one was published, its checksum are found right."""
+    for file in form.files:
+        content, digest = b"", ""
+        with opened(folder / file.path) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            if size == (file.size or min(size, LARGEST)):
+                content = stream.read(size)
+        found, algorithm = f"{size} bytes", file.checksum.partition(":")[0]
+        if content and algorithm:
+            digest = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
+            found += f" with {digest}"
+        if len(content) != size or digest != file.checksum:
+            raise DataError(_wrong(dataset, form, file, folder, found))
+        yield content
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file as it lies on the disk. What goes wrong while it is read becomes a :class:`DataError`."""
+    if not path.is_file():  # a pipe or a device could be read for ever
+        raise DataError(f"{path} is not there, or is not a file")
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}. Get it again") from error
+
+
+def _fault(dataset: Dataset, form: Form, file: File, folder: Path) -> str:
+    """What is wrong with a file, by its name and size; empty if nothing is."""
+    path = folder / file.path
+    if not path.is_file():
+        return f"there is no {file.path}"
+    size = path.stat().st_size
+    return _wrong(dataset, form, file, folder, f"{size} bytes") if file.size and size != file.size else ""
+
+
+def _wrong(dataset: Dataset, form: Form, file: File, folder: Path, found: str) -> str:
+    """That a file is not one of those accepted, which these are, and what to do."""
+    accepted = [
+        f"{other.size or 'any number of'} bytes"
+        + (f" with {other.checksum}" if other.checksum else "")
+        + f" ({origin})"
+        for origin, other in ((form.origin or "as published", other) for form in dataset.forms for other in form.files)
+        if other.path == file.path
+    ]
+    words = f"{folder / file.path} has {found}, but {' or '.join(accepted)} would be accepted"
+    if form.reader == "pickles" and not form.members:
+        own, binary = (Path(other.files[0].path).parent for other in (form, dataset.forms[0]))
+        return f"{words}: {own}/ is passed over, since only published pickles are read; {binary}/ holds no pickles"
+    return f"{words}: it is damaged, or another file. Delete it, then: evodrop data get {dataset.name}"

@@ -1,0 +1,138 @@
+"""Images: a file with a published checksum is read by a stock reader, but only after its checksum was found right.
+
+Files without a published checksum hold nothing but bytes in a known number: MNIST's unpacked and CIFAR's binary ones.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from evodrop.lab.data.files import DataError, contents
+from evodrop.lab.data.registry import Dataset, Form, held_out
+
+__all__ = ["Images", "read_images"]
+
+Arrays = tuple[Any, Any, Any, Any]  # train_x, train_y, test_x, test_y
+
+
+class Images(NamedTuple):
+    """Labelled images.
+
+    Attributes:
+        name: of the data set.
+        train_x, test_x: pixels, of uint8 and shape (n, channels, height, width).
+        train_y, test_y: labels from 0 to classes - 1, of shape (n,).
+        classes: how many there are.
+        origin: what the data are in a few words, if they are not those that were published.
+    """
+
+    name: str
+    train_x: npt.NDArray[np.uint8]
+    train_y: npt.NDArray[np.int64]
+    test_x: npt.NDArray[np.uint8]
+    test_y: npt.NDArray[np.int64]
+    classes: int
+    origin: str = ""
+
+
+def read_images(dataset: Dataset, form: Form, folder: Path) -> Images:
+    """The images of a data set that lies in the folder in this form."""
+    parts = list(contents(dataset, form, folder))
+    if form.members:  # an archive, and its checksum was right
+        with tarfile.open(fileobj=io.BytesIO(parts[0])) as archive:
+            parts = [cast(IO[bytes], archive.extractfile(member)).read() for member in form.members]
+    elif any(file.path.endswith(".gz") for file in form.files):
+        parts = [gzip.decompress(part) for part in parts]
+    arrays = READERS[form.reader](dataset, form, parts)
+    for y in (arrays[1], arrays[3]):
+        if not 0 <= y.min() <= y.max() < dataset.classes:
+            raise DataError(
+                f"{folder / form.files[0].path} or a file beside it has labels from {y.min()} to {y.max()}, but "
+                f"{dataset.name} has labels from 0 to {dataset.classes - 1}: it is damaged, or another file"
+            )
+    return Images(dataset.name, *arrays, dataset.classes, form.origin)
+
+
+def _digits(dataset: Dataset, _: Form, __: list[bytes]) -> Arrays:
+    """scikit-learn's own."""
+    from sklearn.datasets import load_digits
+
+    bundle = load_digits()
+    x, y = bundle.images.astype(np.uint8).reshape(-1, *dataset.shape), bundle.target.astype(np.int64)
+    train, test = held_out(len(y))
+    return x[train], y[train], x[test], y[test]
+
+
+def _idx(dataset: Dataset, form: Form, parts: list[bytes]) -> Arrays:
+    """MNIST's format: two zeros, the type of the numbers, the number of dimensions, each dimension, the numbers."""
+    arrays = []
+    for at, (file, part) in enumerate(zip(form.files, parts, strict=True)):
+        shape = ((dataset.train if at < 2 else dataset.test) or 0, *(() if at % 2 else dataset.shape[1:]))
+        head = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
+        size = len(head) + math.prod(shape)
+        if len(part) != size or not part.startswith(head):
+            raise DataError(
+                f"{file.path} has {len(part)} bytes and begins with {part[: len(head)].hex(' ', 4)}, but an idx file "
+                f"of shape {shape} has {size} and begins with {head.hex(' ', 4)}: it is cut off, or another file"
+            )
+        arrays.append(np.frombuffer(bytearray(part), np.uint8, offset=len(head)).reshape(shape))
+    x, y, test_x, test_y = arrays
+    return x[:, None], y.astype(np.int64), test_x[:, None], test_y.astype(np.int64)
+
+
+def _mat(_: Dataset, __: Form, parts: list[bytes]) -> Arrays:
+    """SVHN's MATLAB files: X of shape (height, width, channels, n), and y, which calls the digit 0 10."""
+    from scipy.io import loadmat
+
+    train, test = (loadmat(io.BytesIO(part)) for part in parts)
+    (x, y), (test_x, test_y) = (
+        (np.ascontiguousarray(part["X"].transpose(3, 2, 0, 1)), part["y"].ravel().astype(np.int64) % 10)
+        for part in (train, test)
+    )
+    return x, y, test_x, test_y
+
+
+def _records(dataset: Dataset, _: Form, parts: list[bytes]) -> Arrays:
+    """CIFAR's binary version: of each image its label, or the coarse and the fine one, and then its pixels."""
+    size = math.prod(dataset.shape)
+    tables = [np.frombuffer(part, np.uint8).reshape(-1, len(parts[-1]) // (dataset.test or 1)) for part in parts]
+    return _batches(dataset, [(table[:, -size:], table[:, -size - 1]) for table in tables])
+
+
+def _pickles(dataset: Dataset, _: Form, parts: list[bytes]) -> Arrays:
+    """CIFAR's python version."""
+    batches = [_Unpickler(io.BytesIO(part), encoding="latin-1").load() for part in parts]
+    return _batches(dataset, [(batch["data"], batch.get("fine_labels") or batch["labels"]) for batch in batches])
+
+
+def _batches(dataset: Dataset, batches: list[tuple[Any, Any]]) -> Arrays:
+    """The last batch is the test data."""
+    x = np.concatenate([pixels for pixels, _ in batches]).reshape(-1, *dataset.shape)
+    y = np.concatenate([np.asarray(labels, np.int64) for _, labels in batches])
+    return x[: dataset.train], y[: dataset.train], x[dataset.train :], y[dataset.train :]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Checksums were compared before; besides, a batch can name nothing but NumPy's arrays."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in (
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+        ):
+            raise DataError(f"a batch asks for {module}.{name}, which no published one does; get it again")
+        return super().find_class(module, name)
+
+
+READERS = {"digits": _digits, "idx": _idx, "mat": _mat, "records": _records, "pickles": _pickles}

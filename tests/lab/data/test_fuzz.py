@@ -1,0 +1,17 @@
+"""Mutated files without a checksum: read or refused, and nothing written. ``benchmarks/fuzz.py`` does more."""
+
+from __future__ import annotations
+
+import pytest
+from mutations import TARGETS, Trial
+
+N_MUTATIONS = 300
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_mutated_files_are_read_or_refused(tmp_path, kind):
+    trial = Trial(kind, tmp_path)
+    trial.read()  # what is not mutated is read
+    outcomes = [trial.run(seed) for seed in range(N_MUTATIONS)]
+    assert set(outcomes) <= {"read", "refused"}
+    assert outcomes.count("refused") > N_MUTATIONS / 4  # most damage shows
