@@ -127,7 +127,7 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
                 f"{row.label}: step {row.lr:g} is the {which} of {len(steps)} tried; a {beyond} one may be faster"
             )
     if panel is not None:  # by what the variant with the least of each has
-        tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=lambda steps: len(steps))
+        tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=len)
         shortened = panel.shortened(
             epochs=min(curve.epochs for own in curves.values() for curve in own),
             seeds=min(map(len, curves.values())),
