@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 if TYPE_CHECKING:
     import typer
 
-    from evodrop.lab.experiment import Findings
     from evodrop.lab.panels import Panel
+    from evodrop.lab.run import RunResult
+    from evodrop.lab.verdicts import Outcome
 else:
     try:
         import typer
@@ -124,11 +125,10 @@ def compare(
             data=data,
         )
         with joblib_on(cluster):
-            findings = carry_out(
-                panel, folder, data=data, jobs=jobs, command=_command_line(), tune_rates=rate == "tune"
-            )
-        _show(findings)
-    if findings.failed:
+            command, tune = _command_line(), rate == "tune"
+            outcomes, failed = carry_out(panel, folder, data=data, jobs=jobs, command=command, tune_rates=tune)
+        _show(outcomes, failed, folder)
+    if failed:
         raise Exit(1)
 
 
@@ -196,13 +196,13 @@ def reproduce(
                 print(f"evodrop: nothing to check against in {results}: {missing}", file=sys.stderr)
         broken = bool(absent)
         for panel in panels:
-            findings = carry_out(panel, out / panel.id, data=data, jobs=jobs, command=_command_line())
-            _show(findings)
-            verdicts = [verdict for outcome in findings.outcomes for verdict in outcome.verdicts]
+            outcomes, failed = carry_out(panel, out / panel.id, data=data, jobs=jobs, command=_command_line())
+            _show(outcomes, failed, out / panel.id)
+            verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts]
             lost = no_longer_held(verdicts, kept.get(panel.id, {}))
             for words in lost:
                 print(f"evodrop: {words}", file=sys.stderr)
-            broken = broken or bool(lost or findings.failed)
+            broken = broken or bool(lost or failed)
         if absent:
             names = ", ".join(panel.id for panel in absent)
             print(f"evodrop: left out, since their data are not there: {names}; see evodrop data list", file=sys.stderr)
@@ -242,10 +242,10 @@ def report(
     target = _checked_out(out or (folders[0] if len(folders) == 1 else Path()))
     if tensorboard:
         event_writer()  # if it is missing, that is an error before anything is written
-    findings = reopen(folders, target, _command_line())
+    outcomes = reopen(folders, target, _command_line())
     if tensorboard:
-        print(f"event files: {write_events(findings.outcomes, target / 'tensorboard')}")
-    _show(findings)
+        print(f"event files: {write_events(outcomes, target / 'tensorboard')}")
+    _show(outcomes, [], target)
 
 
 @app.command()
@@ -389,14 +389,14 @@ def _resumable() -> Iterator[None]:
         raise Exit(STOPPED) from None
 
 
-def _show(findings: Findings) -> None:
+def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
     from evodrop.lab.tables import show
 
-    show(findings.outcomes)
-    if findings.failed:
+    show(outcomes)
+    if failed:
         from evodrop.lab.live import label  # brings torch, which runs that failed have brought before
 
-        for result in findings.failed:
+        for result in failed:
             print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
-    print(f"report: {findings.report}", flush=True)
+    print(f"report: {out / 'report.html'}", flush=True)

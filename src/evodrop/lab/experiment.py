@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import VALIDATION
@@ -21,28 +20,20 @@ from evodrop.lab.run import FAILED, FINAL, Run, RunResult
 from evodrop.lab.store import RECORDS, locked, write_whole
 from evodrop.lab.verdicts import VERDICTS_FILE, Outcome, outcomes_of, rates_tried, write_verdicts
 
-__all__ = ["Findings", "carry_out", "reopen", "write_findings"]
+__all__ = ["carry_out", "reopen", "write_findings"]
 
 DESCRIPTION = "experiment.json"
 RATES = (0.1, 0.2, 0.35, 0.5, 0.65)
 TRIALS_SHARE = 0.5  # of the epochs of the comparison itself, at most
 
 
-class Findings(NamedTuple):
-    """The outcome on each data set, the path of the report, and the runs that failed."""
-
-    outcomes: list[Outcome]
-    report: Path
-    failed: list[RunResult]
-
-
 def carry_out(
     panel: Panel, out: Path, *, data: Path | None = None, jobs: int = 2, command: str = "", tune_rates: bool = False
-) -> Findings:
+) -> tuple[list[Outcome], list[RunResult]]:
     """Run a panel, in two stages if there are step sizes to choose from, and write the report.
 
     What is done already is not done again. The report on a panel of the paper covers all its finished runs in the
-    folder, whichever command made them.
+    folder, whichever command made them. Returned are the outcome on each data set and the runs that failed.
 
     Args:
         panel: what to run.
@@ -88,8 +79,7 @@ def carry_out(
         ended = [out / one.id for one in done if one not in {result.run for result in failed}]
         if not ended:
             raise ValueError(f"none of the {len(done)} runs came to its end; the lines above say why")
-        findings = write_findings([out] if whole else ended, out, command, whole)
-    return findings._replace(failed=failed)
+        return write_findings([out] if whole else ended, out, command, whole), failed
 
 
 def rate_trials(panel: Panel) -> list[Run]:
@@ -120,7 +110,7 @@ def rate_trials(panel: Panel) -> list[Run]:
     return short.tuning_runs()
 
 
-def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Panel | None) -> Findings:
+def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Panel | None) -> list[Outcome]:
     """Write figures, verdicts and the report of some runs to a folder.
 
     Of a panel all runs in the folders count that belong to it and have come to their end.
@@ -140,10 +130,11 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
         save(outcome, out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
         write_verdicts([verdict for outcome in outcomes for verdict in outcome.verdicts], out / VERDICTS_FILE)
-    return Findings(outcomes, write_report(outcomes, out, command), [])
+    write_report(outcomes, out, command)
+    return outcomes
 
 
-def reopen(folders: Sequence[Path], out: Path, command: str) -> Findings:
+def reopen(folders: Sequence[Path], out: Path, command: str) -> list[Outcome]:
     """Make the report of experiments, or of single runs, again from their records.
 
     Args:
