@@ -23,8 +23,8 @@ from evodrop.experiments.store import write_whole
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
 MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-PANELS = ("fig2-mnist", "fig2-cifar10", "fig1-bn", "fig1-20news", "fig1-reuters52")
-WIDE = ("wide/fig1-20news", "wide/fig1-reuters52")
+TEXT = ("fig1-20news", "fig1-reuters52")
+PANELS = ("fig2-mnist", "fig2-cifar10", "fig1-bn", *TEXT, *(f"{name}-papergrid" for name in TEXT))
 HEAD = ("method", "step", "training error", "test error", "change", "training pace", "test pace")
 SEEN = ("noise", "kept", "silent")  # of a dropout layer
 
@@ -38,7 +38,7 @@ def outcome_of(name: str) -> Outcome:
 def claims() -> str:
     """Each claim with its verdict, and beside it what the same measure says at equal noise."""
     head = ("claim", "verdict", "measured", "the same at matched noise")
-    return table(head, [row for name in (*PANELS, *WIDE) for row in claim_rows(name)])
+    return table(head, [row for name in PANELS for row in claim_rows(name)])
 
 
 def claim_rows(name: str) -> Iterator[Sequence[str]]:
@@ -47,7 +47,7 @@ def claim_rows(name: str) -> Iterator[Sequence[str]]:
         claim = judgement.claim
         asked = [claim.place if claim.in_paper else "asked of other data", *cuts(outcome)]
         matched = [words.split(": ", 1)[-1] for label, words in judgement.beside if "matched noise" in label]
-        said = f"{claim.words} ({', '.join([*asked, *(['steps to 50'] if name in WIDE else [])])})"
+        said = f"{claim.words} ({', '.join([*asked, *(['steps to 50'] if name in TEXT else [])])})"
         yield said, judgement.verdict, judgement.measured, "; ".join(matched) or "-"
 
 

@@ -58,11 +58,11 @@ def test_kept_verdicts_follow_from_the_records(folder):
     assert read_verdicts(folder / "verdicts.json") == {
         judgement.claim.id: judgement.verdict for judgement in outcome.judgements
     }
-    fewest = 5 if found.panel.id in ("fig1-20news", "fig1-reuters52") else 3
+    fewest = 5 if found.panel.id.startswith(("fig1-20news", "fig1-reuters52")) else 3
     assert all(len(row.seeds) >= fewest for row in outcome.summaries)
 
 
 def test_there_is_a_verdict_on_every_claim_whose_data_can_be_had():
     kept = {claim for folder in PANELS for claim in read_verdicts(folder / "verdicts.json")}
     had = ("mnist", "cifar10", "bn", "20news", "reuters52")
-    assert kept == {claim.id for claim in CLAIMS if claim.panel.split("-", 1)[1] in had}
+    assert kept == {claim.id for claim in CLAIMS if claim.panel.split("-")[1] in had}

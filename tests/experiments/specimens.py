@@ -26,6 +26,8 @@ SMALL = {  # name: training examples, test examples, shape of one
     "rcv1": (30, 50, (40,)),
     "20news": (None, None, ()),
     "reuters52": (None, None, ()),
+    "rcv1-part": (30, 50, (40,)),
+    "athr": (60, 0, (40,)),
 }
 
 

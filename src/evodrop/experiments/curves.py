@@ -47,6 +47,11 @@ class Curve:
     header: Mapping[str, Any]  # run, data, environment, git
 
     @property
+    def origin(self) -> str:
+        """What the data are, in a few words, if they are not those that were published."""
+        return str(self.header.get("data", "")).partition(", ")[2]
+
+    @property
     def diverged(self) -> bool:
         return self.status == DIVERGED
 

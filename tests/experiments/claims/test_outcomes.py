@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from synthetic import curve
+from synthetic import curve, write_errors
 
 from evodrop.experiments.claims.outcomes import outcomes_of
+from evodrop.experiments.curves import read_curve
 from evodrop.experiments.figures.panels import find_panel
+from evodrop.experiments.report.sections import origin_section
+from evodrop.experiments.report.tables import summary_table
 
 MNIST = find_panel("fig2-mnist")
 
@@ -16,6 +19,16 @@ def test_each_data_set_has_an_outcome(tmp_path):
     assert found[1].judgements == []
     assert found[1].shortened == ()
     assert outcomes_of([]) == []
+
+
+def test_data_that_were_not_published_are_named_wherever_they_are_shown(tmp_path):
+    folder = write_errors(tmp_path, [0.5], dataset="svhn", network="svhn", data="x, rebuilt from format 1")
+    panel = find_panel("fig2-svhn")
+    found = outcomes_of([read_curve(folder)], panel)
+    assert found[0].title == f"{panel.title}, rebuilt from format 1"
+    assert "svhn, rebuilt from format 1" in origin_section(found, "")
+    assert str(summary_table(found[0]).title).endswith("rebuilt from format 1")
+    assert outcomes_of([read_curve(folder)])[0].title == "dropout on svhn, rebuilt from format 1"
 
 
 def test_the_baseline_is_the_panels_or_standard_dropout(tmp_path):
@@ -48,7 +61,7 @@ def test_what_was_shortened_is_read_from_the_records(tmp_path):
         "7 epochs a run, not 20",
         "2 seeds a contender, not 3",
         "step sizes tried: 0.005, not 0.001, 0.005, 0.01, 0.1",
-        "not run: evolutional, matched noise",
+        "not run: evolutional, matched noise, none",
     )
 
 

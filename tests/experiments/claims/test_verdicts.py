@@ -96,9 +96,8 @@ def test_a_target_never_reached_is_not_reached_faster(asked, reached, expected):
 
 
 def test_what_was_not_run_is_not_measured():
-    assert verdict(claim(metric=None), summary()) == "not measured"
     assert judge(claim(), None, summary()).verdict == judge(claim(), summary(), None).verdict == "not measured"
-    found = judge_panel(find_panel("fig1-bn"), [])
+    found = judge_panel(find_panel("fig1-bn"), {})
     assert [item.verdict for item in found] == ["not measured"] * len(claims_of("fig1-bn"))
 
 

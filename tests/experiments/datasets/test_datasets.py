@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from specimens import SMALL, mat, specimen, svmlight
 
 from evodrop.experiments import datasets
 from evodrop.experiments.datasets import DATASETS, DataError, Documents, Images, data_folder, load, status
+from evodrop.experiments.datasets.entries import Accepted
 from evodrop.experiments.datasets.loading import load_dataset
 from evodrop.experiments.datasets.splits import held_out
 
@@ -61,6 +63,54 @@ def test_svhn_may_be_stored_without_packing(tmp_path):
     made.write(tmp_path)
     (tmp_path / "svhn/train_32x32.mat").write_bytes(mat(*made.arrays[:2], compressed=False))
     np.testing.assert_array_equal(load_dataset(made.dataset, tmp_path).train_x, made.arrays[0])
+
+
+@pytest.fixture
+def rebuilt(tmp_path, monkeypatch):
+    """SVHN as the registry would have it if the file to train on were rebuilt, and that to test on published."""
+    made = specimen("svhn")
+    made.write(tmp_path)
+    content = mat(*made.arrays[:2], compressed=False)
+    other = Accepted(len(content), f"sha256:{hashlib.sha256(content).hexdigest()}", "made again", "Not published")
+    files = [
+        file._replace(checksum=f"md5:{hashlib.md5(one).hexdigest()}", size=len(one), accepted=(other,))
+        for file, one in zip(made.dataset.files, made.files.values(), strict=True)
+    ]
+    (tmp_path / files[0].path).write_bytes(content)
+    monkeypatch.setitem(DATASETS, "svhn", made.dataset._replace(files=tuple(files)))
+    return tmp_path, content
+
+
+def test_a_further_file_is_accepted_and_named(rebuilt):
+    folder, _ = rebuilt
+    assert status("svhn", folder) == "present"
+    data = load("svhn", folder)
+    np.testing.assert_array_equal(data.train_x, specimen("svhn").arrays[0])
+    assert data.origin == "made again"
+    said = datasets.check("svhn", folder)
+    assert said.endswith("; svhn/train_32x32.mat: made again. Not published; svhn/test_32x32.mat: as published")
+    datasets.fetch("svhn", folder, progress=False)  # there is nothing to download
+    (folder / "svhn/train_32x32.mat").write_bytes(specimen("svhn").files["svhn/train_32x32.mat"])
+    assert load("svhn", folder).origin == ""
+    assert datasets.check("svhn", folder).endswith("; svhn/train_32x32.mat and svhn/test_32x32.mat: as published")
+
+
+def test_a_wrong_checksum_names_the_sums_that_are_accepted(rebuilt):
+    folder, content = rebuilt
+    path, (file, _) = folder / "svhn/train_32x32.mat", DATASETS["svhn"].files
+    for right in (content, specimen("svhn").files[file.path]):
+        path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+        with pytest.raises(DataError) as caught:
+            load("svhn", folder)
+        for words in (str(path), file.checksum, file.accepted[0].checksum, "(made again)", "Delete it and fetch it"):
+            assert words in str(caught.value)
+    path.write_bytes(content + b"1")
+    with pytest.raises(
+        DataError, match=f"{len(content) + 1} bytes, but the published file has {file.size} bytes"
+    ) as no:
+        load("svhn", folder)
+    for words in (str(path), file.checksum, file.accepted[0].checksum, "evodrop data get svhn"):
+        assert words in str(no.value)
 
 
 def test_digits_are_all_of_scikit_learns():

@@ -29,12 +29,25 @@ COUNTS = {  # training and test examples, pixels or features, classes
     "rcv1": (20_242, 677_399, (47_236,), 2),
     "20news": (None, None, (), 2),
     "reuters52": (None, None, (), 2),
+    "rcv1-part": (12_337, 11_413, (47_236,), 2),
+    "athr": (1_427, 0, (22_178,), 2),
 }
 
 
 def test_checksums_and_sizes():
     files = [file for dataset in DATASETS.values() for file in dataset.files if file.checksum]
     assert {file.path: (file.checksum.removeprefix("md5:"), file.size) for file in files} == PUBLISHED
+
+
+def test_the_files_that_are_accepted_beside_the_published_ones():
+    accepted = {file.path: file.accepted for dataset in DATASETS.values() for file in dataset.files if file.accepted}
+    assert list(accepted) == ["svhn/train_32x32.mat", "svhn/test_32x32.mat"]
+    for path, size, sum_begins in [("train", 225_119_016, "4867b4b6"), ("test", 79_996_584, "3549b471")]:
+        (other,) = accepted[f"svhn/{path}_32x32.mat"]
+        assert (other.size, other.origin) == (size, "rebuilt from format 1")
+        assert other.checksum.startswith(f"sha256:{sum_begins}")
+        assert len(other.checksum) == len("sha256:") + 64
+        assert "not the published file" in other.words.lower()
 
 
 def test_counts():

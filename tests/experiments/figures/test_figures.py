@@ -9,7 +9,8 @@ from evodrop.experiments.methods import LINEAR
 from evodrop.linear import PAPER_GRID
 
 IDS = """
-fig1-real-sim fig1-news20 fig1-rcv1 fig1-bn fig2-mnist fig2-svhn fig2-cifar10 fig2-cifar100 fig1-20news fig1-reuters52
+fig1-real-sim fig1-news20 fig1-rcv1 fig1-bn fig2-mnist fig2-svhn fig2-cifar10 fig2-cifar100
+fig1-20news fig1-reuters52 fig1-rcv1-part fig1-20news-papergrid fig1-reuters52-papergrid fig1-rcv1-part-papergrid
 """
 
 
@@ -32,10 +33,13 @@ def test_a_panel_is_whole(panel):
 
 @pytest.mark.parametrize("panel", [panel for panel in PANELS.values() if panel.is_linear], ids=lambda panel: panel.id)
 def test_linear_panels_follow_section_5_1(panel):
-    assert panel.grid == PAPER_GRID == (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)
+    if panel.id in ("fig1-20news", "fig1-reuters52", "fig1-rcv1-part"):
+        assert panel.grid == (0.1, 0.5, 1, 5, 10, 50)
+    else:
+        assert panel.grid == PAPER_GRID == (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)
     assert panel.decay == ()  # a fixed step size
     assert [item.method for item in panel.contenders if not item.added] == ["standard", "data-dependent"]
-    assert panel.seeds == 5
+    assert (panel.seeds, panel.epochs) == (10, 30)
 
 
 @pytest.mark.parametrize("name", ["mnist", "svhn", "cifar10", "cifar100"])
@@ -60,6 +64,7 @@ def test_the_panel_on_batch_normalisation_follows_section_5_3():
         ("cifar10-nobn", "none"),
         ("cifar10-bn", "none"),
         ("cifar10-bn", "standard"),
+        ("cifar10-bn-sigmoid", "none"),
         ("cifar10-nobn", "evolutional"),
     ]
 
@@ -70,5 +75,5 @@ def test_svhn_goes_as_far_as_the_paper_shows():
 
 
 def test_an_unknown_panel_is_an_error_that_lists_them():
-    with pytest.raises(ValueError, match=r"no panel 'fig3'; the panels are fig1-real-sim, .*fig1-reuters52"):
+    with pytest.raises(ValueError, match=r"no panel 'fig3'; the panels are fig1-real-sim, .*fig1-rcv1-part-papergrid"):
         find_panel("fig3")

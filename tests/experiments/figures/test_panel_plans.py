@@ -21,10 +21,10 @@ def cut(plan):
 def test_first_every_step_with_one_seed_then_the_chosen_one_with_all():
     plan = runs_of(MNIST)
     assert seeds_and_steps(plan.tuning, "evolutional") == [(0, step) for step in MNIST.grid]
-    steps = {"standard": 0.01, "evolutional": 0.005, "evolutional, matched noise": 0.001}
+    steps = {"standard": 0.01, "evolutional": 0.005, "evolutional, matched noise": 0.001, "none": 0.01}
     assert seeds_and_steps(plan.final(steps), "evolutional") == [(seed, 0.005) for seed in range(3)]
     ids = {trial.run.id for trial in plan.tuning}
-    assert sum(trial.run.id in ids for trial in plan.final(steps)) == 3  # the first seed's are done already
+    assert sum(trial.run.id in ids for trial in plan.final(steps)) == 4  # the first seed's are done already
     assert cut(plan) == ()
 
 
@@ -61,13 +61,13 @@ def test_a_linear_plan_has_what_a_linear_model_needs():
     assert fields == {
         "dataset": "20news",
         "network": "linear",
-        "method": "water-filling",
+        "method": "none",
         "match": "draws",
         "rate": 0.5,
         "seed": 0,
-        "lr": 0.0001,
-        "epochs": 10,
-        "eval_every": 1129,
+        "lr": 50.0,
+        "epochs": 30,
+        "eval_every": 3387,
     }
 
 
@@ -84,6 +84,7 @@ def test_the_choice_is_a_function_of_the_records(tmp_path):
         "standard": 0.001,
         "evolutional": 0.01,
         "evolutional, matched noise": 0.01,
+        "none": 0.01,
     }
 
 

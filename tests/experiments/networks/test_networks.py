@@ -91,6 +91,7 @@ TOTALS = {  # the sums, computed apart
     "cifar10-nobn": 89_578,
     "cifar10-bn": 89_834,
 }
+TABLES["cifar10-bn-sigmoid"], TOTALS["cifar10-bn-sigmoid"] = TABLES["cifar10-bn"], TOTALS["cifar10-bn"]
 each = pytest.mark.parametrize("name", NETWORKS)
 
 
@@ -101,9 +102,9 @@ def make_evolutional():
 @each
 def test_the_table_is_the_papers(name):
     rows = describe(build_network(name, make_evolutional), NETWORKS[name].input_shape)
-    assert {row.name: (row.shape, row.parameters) for row in rows if row.kind not in ("ReLU", "Flatten")} == TABLES[
-        name
-    ]
+    assert {
+        row.name: (row.shape, row.parameters) for row in rows if row.kind not in ("ReLU", "Sigmoid", "Flatten")
+    } == TABLES[name]
     assert [row.name for row in rows if row.name in TABLES[name]] == list(TABLES[name])
     assert sum(row.parameters for row in rows) == TOTALS[name]
     assert rows[-1].shape == (NETWORKS[name].classes,)
@@ -114,16 +115,17 @@ def test_every_network_has_a_table():
 
 
 @each
-def test_a_relu_follows_every_layer_with_weights_but_the_last(name):
-    """At once, or after the max pooling or batch normalisation that comes next."""
+def test_a_unit_follows_every_layer_with_weights_but_the_last(name):
+    """At once, or after the max pooling or batch normalisation that comes next: a ReLU, or a sigmoid if so named."""
+    unit = nn.Sigmoid if name.endswith("sigmoid") else nn.ReLU
     kinds = [type(layer) for layer in build_network(name, nn.Dropout)]
     weighted = [place for place, kind in enumerate(kinds) if kind in (nn.Conv2d, nn.Linear, LocallyConnected2d)]
     assert weighted[-1] == len(kinds) - 1
     for place in weighted[:-1]:
         after = [kind for kind in kinds[place + 1 :] if kind not in (nn.MaxPool2d, nn.BatchNorm2d)]
-        assert after[0] is nn.ReLU
+        assert after[0] is unit
     for place in (place for place, kind in enumerate(kinds) if kind is nn.Dropout):
-        assert nn.ReLU in kinds[place - 2 : place]  # flattened in between, perhaps
+        assert unit in kinds[place - 2 : place]  # flattened in between, perhaps
 
 
 @each
@@ -148,6 +150,7 @@ def test_the_panel_on_batch_normalisation_has_networks_with_and_without_it():
         "no BN, no dropout": False,
         "BN": True,
         "BN + standard": True,
+        "BN, sigmoid units": True,
         "evolutional": False,
     }
 

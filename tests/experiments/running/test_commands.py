@@ -134,7 +134,7 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     code, out, _ = answer(capsys, *words)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/fig1-20news/report.html")
     assert "claims of the paper" in out
-    assert "shorter than the protocol: 1 epoch a run, not 10" in out
+    assert "shorter than the protocol: 1 epoch a run, not 30" in out
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):
@@ -156,8 +156,11 @@ def test_the_check_asks_for_kept_verdicts_before_the_first_run(folder, capsys):
     assert (code, out, (folder / "runs").exists()) == (1, "", False)
     assert err == ("evodrop: there are no verdicts on fig1-20news in results to check against; name --results")
     code, out, err = answer(capsys, "reproduce", "all", *words)
-    assert (code, out.splitlines()[-1]) == (1, "report: runs/fig1-20news/report.html")  # 1: most data are not there
-    assert err.splitlines()[0] == "evodrop: nothing to check against in results: fig1-20news"
+    assert (code, out.splitlines()[-1]) == (
+        1,
+        "report: runs/fig1-20news-papergrid/report.html",
+    )  # 1: most data are not there
+    assert err.splitlines()[0] == "evodrop: nothing to check against in results: fig1-20news, fig1-20news-papergrid"
 
 
 def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder, capsys):
@@ -165,7 +168,7 @@ def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder
     words = ["reproduce", "fig1-20news", "--epochs", "2", "--seeds", "1", "--jobs", "1", "--data", "."]
     code, out, _ = answer(capsys, *words, "--steps", "1,10", "--tuning-epochs", "1")
     assert code == 0
-    assert "step sizes tried: 1, 10, not 0.0001" in out
+    assert "step sizes tried: 1, 10, not 0.1" in out
     assert "step sizes chosen by runs of 1 epoch, not 2" in " ".join(out.split())
     code, _, err = answer(capsys, *words, "--steps", "fast")
     assert (code, err) == (
@@ -177,7 +180,7 @@ def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder
 def test_reproduce_all_tells_what_it_leaves_out(folder, capsys):
     sparse_text.write_packed(folder / "reuters52")
     code, out, err = answer(capsys, "reproduce", "all", "--quick", "--epochs", "1", "--jobs", "1", "--data", ".")
-    assert (code, out.splitlines()[-1]) == (1, "report: runs/fig1-reuters52/report.html")
+    assert (code, out.splitlines()[-1]) == (1, "report: runs/fig1-reuters52-papergrid/report.html")
     assert err.splitlines()[-1].startswith("evodrop: left out, since their data are not there: fig1-real-sim, ")
 
 
@@ -189,7 +192,7 @@ def test_reproduce_lists_the_panels(folder, capsys):
         "fig2-svhn",
         "Figure 2(b)",
         "svhn: downloadable",
-        "18",
+        "24",
         "216,216",
     ]
 

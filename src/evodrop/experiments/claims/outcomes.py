@@ -109,15 +109,16 @@ def _outcome(dataset: str, runs: Sequence[Curve], panel: Panel | None, rates: tu
         for contender in contenders
     }
     summaries = summarise(curves, baseline)
+    origins = dict.fromkeys(run.origin for run in runs if run.origin)
     return Outcome(
-        title=f"dropout on {dataset}" if panel is None else panel.title,
+        title=", ".join([f"dropout on {dataset}" if panel is None else panel.title, *origins]),
         panel=panel,
         contenders=tuple(contenders),
         runs=tuple(runs),
         curves=curves,
         baseline=baseline if baseline in curves else None,
         summaries=summaries,
-        judgements=[] if panel is None else judge_panel(panel, summaries),
+        judgements=[] if panel is None else judge_panel(panel, curves),
         shortened=() if panel is None else _shortened(panel, contenders, tuning, curves),
         edges=tuple(words for row in summaries if (words := _edge(row, tuning[row.label]))),
         rates=rates,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from evodrop.experiments.claims.intervals import Interval
 from evodrop.experiments.claims.statements import METRICS, Claim, Metric, claims_of
-from evodrop.experiments.claims.summaries import Summary, Target
+from evodrop.experiments.claims.summaries import Summary, Target, summarise
+from evodrop.experiments.curves import Curve
 from evodrop.experiments.figures.panels import Panel
 from evodrop.experiments.store import write_whole
 
@@ -40,17 +41,19 @@ class Judgement(NamedTuple):
     beside: tuple[tuple[str, str], ...] = ()  # label and words
 
 
-def judge_panel(panel: Panel, summaries: Iterable[Summary]) -> list[Judgement]:
-    """The verdicts on all claims that a panel can tell about."""
-    rows = {summary.label: summary for summary in summaries}
-    challenger, baseline = rows.get(panel.challenger), rows.get(panel.baseline)
-    added = [rows[contender.label] for contender in panel.contenders if contender.added and contender.label in rows]
-    return [
-        judge(claim, challenger, baseline)._replace(
-            beside=tuple((row.label, judge(claim, row, baseline).measured) for row in added if claim.metric is not None)
-        )
-        for claim in claims_of(panel.id)
-    ]
+def judge_panel(panel: Panel, curves: Mapping[str, Sequence[Curve]]) -> list[Judgement]:
+    """The verdicts on all claims that a panel can tell about, from the curves of each label."""
+    judgements = []
+    for claim in claims_of(panel.id):
+        against = claim.against or panel.baseline
+        rows = {row.label: row for row in summarise(curves, against)}
+        judgement = judge(claim, rows.get(claim.method or panel.challenger), rows.get(against))
+        if claim.against is None:
+            added = [rows[item.label] for item in panel.contenders if item.added and item.label in rows]
+            beside = tuple((row.label, judge(claim, row, rows.get(against)).measured) for row in added)
+            judgement = judgement._replace(beside=beside)
+        judgements.append(judgement)
+    return judgements
 
 
 def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) -> Judgement:
@@ -62,7 +65,7 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
     in no seed is not reached faster, if there are enough seeds: were it reached as often as not, n of n misses would
     have a chance of 2^-n, and six seeds bring it below 2.5%.
     """
-    if claim.metric is None or challenger is None or baseline is None:
+    if challenger is None or baseline is None:
         return Judgement(claim, UNMEASURED, "nothing was measured")
     unfinished = challenger.unfinished + baseline.unfinished
     if unfinished:

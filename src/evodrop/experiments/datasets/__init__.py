@@ -50,8 +50,9 @@ def names() -> list[str]:
     """The names that :func:`load` knows, besides ``svm:TRAIN,TEST``.
 
     Examples:
-        >>> names()
-        ['digits', 'mnist', 'svhn', 'cifar10', 'cifar100', 'real-sim', 'news20', 'rcv1', '20news', 'reuters52']
+        >>> names()  # doctest: +NORMALIZE_WHITESPACE
+        ['digits', 'mnist', 'svhn', 'cifar10', 'cifar100', 'real-sim', 'news20', 'rcv1', '20news', 'reuters52',
+         'rcv1-part', 'athr']
     """
     return list(DATASETS)
 
@@ -115,8 +116,18 @@ def check(name: str, folder: Folder = None) -> str:
     data = load(name, folder)
     counts = f"{name}: {len(data.train_y)} training and {len(data.test_y)} test"
     if isinstance(data, Images):
-        return f"{counts} images of shape {data.train_x.shape[1:]} in {data.classes} classes"
+        return f"{counts} images of shape {data.train_x.shape[1:]} in {data.classes} classes{_origins(name, folder)}"
     return f"{counts} documents of {data.train_x.shape[1]} features"
+
+
+def _origins(name: str, folder: Folder) -> str:
+    """Which file was found, where several are accepted."""
+    found: dict[str, list[str]] = {}
+    for file in DATASETS[name].files:
+        if file.accepted:
+            other = file.accepted_of((data_folder(folder) / file.path).stat().st_size)
+            found.setdefault(f"{other.origin}. {other.words}" if other else "as published", []).append(file.path)
+    return "".join(f"; {' and '.join(paths)}: {words}" for words, paths in found.items())
 
 
 def _dataset(name: str) -> Dataset:

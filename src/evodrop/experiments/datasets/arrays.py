@@ -25,6 +25,7 @@ class Images(NamedTuple):
         train_x, test_x: pixels, of uint8 and shape (n, channels, height, width).
         train_y, test_y: labels from 0 to classes - 1, of shape (n,).
         classes: how many there are.
+        origin: what the data are in a few words, if they are not those that were published.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Images(NamedTuple):
     test_x: Bytes
     test_y: Labels
     classes: int
+    origin: str = ""
 
 
 class Documents(NamedTuple):

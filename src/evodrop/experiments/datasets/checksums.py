@@ -44,15 +44,21 @@ def known_checksum(file: File, folder: Path) -> str | None:
 
 def verify(file: File, folder: Path) -> bool:
     """Whether the checksum is known, and right. Raises DataError where it is wrong."""
-    path, known = folder / file.path, known_checksum(file, folder)
+    path = folder / file.path
+    if not path.is_file():
+        raise DataError(f"{path} is not there, or is not a file")
+    other = file.accepted_of(path.stat().st_size)
+    known = other.checksum if other else known_checksum(file, folder)
     if known is None:
         return False
     found = digest(path, known.partition(":")[0])
     if found != known:
-        origin = "the publisher says" if file.checksum else f"the first download had, by {record_path(path)},"
-        raise DataError(
-            f"{path} has {found}, but {origin} {known}: it is damaged or changed. Delete it and fetch it anew"
+        origin = (
+            f"the published file has {file.sums}"
+            if file.checksum
+            else f"the first download had, by {record_path(path)}, {known}"
         )
+        raise DataError(f"{path} has {found}, but {origin}: it is damaged or changed. Delete it and fetch it anew")
     return True
 
 

@@ -4,7 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Dataset", "File"]
+__all__ = ["Accepted", "Dataset", "File"]
+
+
+class Accepted(NamedTuple):
+    """A file that is accepted in the place of the published one.
+
+    Attributes:
+        size: in bytes; it tells which file lies there, so no two of them share it.
+        checksum: "sha256:...".
+        origin: in a few words, shown wherever results of this data are.
+        words: the same in a sentence.
+    """
+
+    size: int
+    checksum: str
+    origin: str
+    words: str
 
 
 class File(NamedTuple):
@@ -16,6 +32,7 @@ class File(NamedTuple):
         checksum: "md5:..." as published. None: nobody published one, so the sha256 of the first download is kept.
         size: in bytes; exact with a checksum, else rounded.
         unpacked: files that hold the same unpacked; they serve in its stead if the file itself is not there.
+        accepted: further files that are accepted in its place.
     """
 
     path: str
@@ -23,6 +40,17 @@ class File(NamedTuple):
     checksum: str | None = None
     size: int = 0
     unpacked: tuple[str, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
+
+    def accepted_of(self, size: int) -> Accepted | None:
+        """The accepted file of that size, or None: then it is the published one, if any."""
+        return next((other for other in self.accepted if other.size == size), None)
+
+    @property
+    def sums(self) -> str:
+        """In words, the sizes and checksums of all files that are accepted."""
+        others = (f", or {other.size} bytes with {other.checksum} ({other.origin})" for other in self.accepted)
+        return f"{self.size} bytes with {self.checksum}{''.join(others)}"
 
 
 class Dataset(NamedTuple):

@@ -28,7 +28,9 @@ def load_dataset(dataset: Dataset, folder: Path) -> Images | Documents:
     if dataset.format == "svmlight":
         return _read_documents(dataset, places, trusted=all(verified))
     read = {"bundled": _read_digits, "idx": _read_mnist, "mat": _read_svhn, "cifar": _read_cifar}[dataset.format]
-    return Images(dataset.name, *read(dataset, places), dataset.classes)
+    others = (place.file.accepted_of(place.paths[0].stat().st_size) for place in places if place.packed)
+    origins = dict.fromkeys(other.origin for other in others if other)
+    return Images(dataset.name, *read(dataset, places), dataset.classes, ", ".join(origins))
 
 
 def load_pair(name: str) -> Documents:

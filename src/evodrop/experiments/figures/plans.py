@@ -42,10 +42,10 @@ class Plan:
         >>> from evodrop.experiments.figures.panels import find_panel
         >>> plan = runs_of(find_panel("fig2-mnist"), seeds=2)
         >>> len(plan.tuning), plan.tuning[0].run.id[:-10]
-        (12, 'mnist-standard-lr0.001-seed0-')
+        (16, 'mnist-standard-lr0.001-seed0-')
         >>> steps = {contender.label: 0.005 for contender in plan.panel.contenders}
         >>> [trial.fields["seed"] for trial in plan.final(steps)]
-        [0, 0, 0, 1, 1, 1]
+        [0, 0, 0, 0, 1, 1, 1, 1]
     """
 
     panel: Panel

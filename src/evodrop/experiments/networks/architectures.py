@@ -109,21 +109,23 @@ def cifar100(dropout: MakeDropout | None) -> nn.Sequential:
     )
 
 
-def cifar10_caffe(dropout: MakeDropout | None, normalised: bool) -> nn.Sequential:
+def cifar10_caffe(
+    dropout: MakeDropout | None, normalised: bool, unit: Callable[[], nn.Module] = nn.ReLU
+) -> nn.Sequential:
     """The BN panel: three convolutions, batch normalisation or none, and dropout on the 4096 units of the last."""
     bn1, bn2, bn3 = (nn.BatchNorm2d(channels) if normalised else None for channels in (32, 32, 64))
     return _stack(
         conv1=nn.Conv2d(3, 32, 5, padding=2),
         pool1=_max_pool(3, 2),
         bn1=bn1,
-        relu1=nn.ReLU(),
+        unit1=unit(),
         conv2=nn.Conv2d(32, 32, 5, padding=2),
         bn2=bn2,
-        relu2=nn.ReLU(),
+        unit2=unit(),
         pool2=_mean_pool(3, 2),
         conv3=nn.Conv2d(32, 64, 5, padding=2),
         bn3=bn3,
-        relu3=nn.ReLU(),
+        unit3=unit(),
         dropout=_made(dropout),
         pool3=_mean_pool(3, 2),
         flatten=nn.Flatten(),

@@ -134,4 +134,5 @@ NETWORKS: dict[str, Network] = {
     "cifar100": Network(cifar100, 3, 32, 100),
     "cifar10-nobn": Network(partial(cifar10_caffe, normalised=False), 3, 32, 10),
     "cifar10-bn": Network(partial(cifar10_caffe, normalised=True), 3, 32, 10),
+    "cifar10-bn-sigmoid": Network(partial(cifar10_caffe, normalised=True, unit=nn.Sigmoid), 3, 32, 10),
 }

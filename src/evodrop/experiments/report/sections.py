@@ -159,7 +159,7 @@ def origin_section(outcomes: Sequence[Outcome], command: str) -> Markup:
     rows = [
         (
             run.folder.name,
-            run.dataset,
+            ", ".join(filter(None, (run.dataset, run.origin))),
             run.method,
             f"{run.lr:g}",
             str(run.seed),

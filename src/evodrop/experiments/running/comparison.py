@@ -117,7 +117,8 @@ def _protocol(question: Question, network: str) -> tuple[float | None, int]:
     epochs = usual if question.epochs is None else question.epochs
     if question.lr is not None:
         return _step(question.lr), epochs
-    known = {(panel.dataset, item.network): panel.good_step for panel in PANELS.values() for item in panel.contenders}
+    panels = reversed(PANELS.values())  # of two panels on the same data, the first is the main one
+    known = {(panel.dataset, item.network): panel.good_step for panel in panels for item in panel.contenders}
     return DIGITS["step"] if own else known.get((question.dataset, network)), epochs
 
 

@@ -183,6 +183,7 @@ class Pixels(NamedTuple):
     """Float32 images, (n, height, width, channels): convolutions are fastest with the channels last.
 
     ``fingerprint`` is a digest of the images and of how they were fed; records made from other pixels have another.
+    Where the images are not the published ones, it says what they are besides.
     """
 
     train_x: Tensor
@@ -226,7 +227,9 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
         fed *= np.float32(scale)
         parts += [torch.from_numpy(fed), torch.from_numpy(np.asarray(y, np.int64))]
     train_x, train_y, test_x, test_y = parts
-    return Pixels(train_x, train_y, test_x, test_y, fingerprint((size, scale, images.classes), *images[1:5]))
+    digest = fingerprint((size, scale, images.classes), *images[1:5])
+    origin = f", {images.origin}" if images.origin else ""
+    return Pixels(train_x, train_y, test_x, test_y, digest + origin)
 
 
 @torch.no_grad()
