@@ -193,7 +193,7 @@ def test_reproduce_lists_the_panels(folder, capsys):
         "Figure 2(b)",
         "svhn: downloadable",
         "24",
-        "216,216",
+        "288,288",
     ]
 
 
