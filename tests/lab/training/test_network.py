@@ -389,6 +389,13 @@ def test_the_fingerprint_tells_data_and_feeding_apart():
     assert prepare(images._replace(name="other")).fingerprint == prepare(images).fingerprint
 
 
+def test_the_fingerprint_stays_as_it_was_and_names_data_that_were_not_published():
+    x, y = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5), np.array([0, 1])
+    images = Images("fixed", x, y, x[:1], y[:1], 2)
+    assert prepare(images).fingerprint == "8666d1e653df0703"
+    assert prepare(images._replace(origin="made again")).fingerprint == "8666d1e653df0703, made again"
+
+
 def test_the_images_themselves_stay_as_they_are():
     images = tiny.images()
     before = images.train_x.copy()
