@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from evodrop.durable import write_whole
 from evodrop.experiments import tables
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.datasets import DATASETS
-from evodrop.experiments.drawing import ERRORS, interactive, series
+from evodrop.experiments.drawing import ERRORS, Plot, interactive, series
 from evodrop.experiments.figures.panels import CHOICES
 from evodrop.experiments.records.curves import Curve
 
@@ -47,54 +48,54 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"a report needs {error.name}; install evodrop[lab]") from error
-    loader = PackageLoader("evodrop.experiments")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    words = Environment(
+        loader=PackageLoader("evodrop.experiments"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     runs = [run for outcome in outcomes for run in outcome.runs]
     data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
-    versions = Counter(
-        ", ".join(filter(None, (_listed(run.header.get(part)) for part in ("environment", "git")))) for run in runs
-    )
-    return environment.get_template(NAME).render(
+    return words.get_template(NAME).render(
         title=outcomes[0].title if len(outcomes) == 1 else f"dropout on {len(outcomes)} data sets",
         outcomes=[(outcome, _drawn(outcome, at)) for at, outcome in enumerate(outcomes)],
         tables=tables,
         plotly=get_plotlyjs(),
         command=command,
-        versions=versions,
         data=[(name, DATASETS.get(name), digest) for name, digest in data],
+        versions=Counter(f"{_listed(run, 'environment')}, {_listed(run, 'git')}".strip(", ") for run in runs),
         choices=CHOICES if any(outcome.panel for outcome in outcomes) else {},
-        runs=[_cells(run) for run in runs],
+        runs=[
+            {
+                "run": run.folder.name,
+                "data": run.dataset,
+                "method": run.method,
+                "step": f"{run.lr:g}",
+                "seed": run.seed,
+                "epochs": run.epochs,
+                "iterations": f"{run.iterations[-1]:,.0f}",
+                "status": run.status,
+            }
+            for run in runs
+        ],
     )
 
 
-def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[str, str, str]]]:
-    """For each layer its plots as kind, title and HTML; those of no layer under an empty name."""
-    drawn: dict[str, list[tuple[str, str, str]]] = {"": []}
-    for plot in series(outcome):
-        own = drawn.setdefault(plot.layer, [])
-        number = list(drawn).index(plot.layer)
-        own.append((plot.kind, plot.title, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)))
-    return drawn
-
-
-def _cells(run: Curve) -> dict[str, str]:
+def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[Plot, str]]]:
+    """For each layer its plots and their HTML; those of no layer under an empty name."""
+    groups = {name: list(plots) for name, plots in groupby(series(outcome), lambda plot: plot.layer)}
     return {
-        "run": run.folder.name,
-        "data": run.dataset,
-        "method": run.method,
-        "step": f"{run.lr:g}",
-        "seed": str(run.seed),
-        "epochs": str(run.epochs),
-        "iterations": f"{run.iterations[-1]:,.0f}",
-        "status": run.status,
+        name: [(plot, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)) for plot in plots]
+        for number, (name, plots) in enumerate(({"": []} | groups).items())
     }
 
 
-def _listed(part: Any) -> str:
-    named = part.items() if isinstance(part, Mapping) else [("", part)]
-    return ", ".join(f"{name} {value}".strip() for name, value in named if value)
+def _listed(run: Curve, part: str) -> str:
+    """A part of a run's header in a line; what is false, as that nothing has changed, is left out."""
+    found = run.header.get(part) or {}
+    pairs = found.items() if isinstance(found, Mapping) else [(part, found)]
+    return ", ".join(f"{name} {value}" for name, value in pairs if value)
 
 
 def event_writer() -> Any:
