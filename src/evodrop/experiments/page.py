@@ -6,7 +6,6 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,9 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"a report needs {error.name}; install evodrop[lab]") from error
-    words = Environment(
-        loader=PackageLoader("evodrop.experiments"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
+    loader = PackageLoader("evodrop.experiments")
+    words = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **blocks)
     runs = [run for outcome in outcomes for run in outcome.runs]
     data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
     return words.get_template(NAME).render(
@@ -67,16 +62,9 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
         versions=Counter(f"{_listed(run, 'environment')}, {_listed(run, 'git')}".strip(", ") for run in runs),
         choices=CHOICES if any(outcome.panel for outcome in outcomes) else {},
         runs=[
-            {
-                "run": run.folder.name,
-                "data": run.dataset,
-                "method": run.method,
-                "step": f"{run.lr:g}",
-                "seed": run.seed,
-                "epochs": run.epochs,
-                "iterations": f"{run.iterations[-1]:,.0f}",
-                "status": run.status,
-            }
+            {"run": run.folder.name}
+            | {name: getattr(run, name) for name in ("dataset", "method", "lr", "seed", "epochs", "status")}
+            | {outcomes[0].clock: f"{run.iterations[-1]:,.0f}"}
             for run in runs
         ],
     )
@@ -84,10 +72,12 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
 
 def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[Plot, str]]]:
     """For each layer its plots and their HTML; those of no layer under an empty name."""
-    groups = {name: list(plots) for name, plots in groupby(series(outcome), lambda plot: plot.layer)}
+    groups: dict[str, list[Plot]] = {"": []}
+    for plot in series(outcome):
+        groups.setdefault(plot.layer, []).append(plot)
     return {
         name: [(plot, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)) for plot in plots]
-        for number, (name, plots) in enumerate(({"": []} | groups).items())
+        for number, (name, plots) in enumerate(groups.items())
     }
 
 
