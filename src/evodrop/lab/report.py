@@ -12,7 +12,7 @@ from typing import Any
 from evodrop.lab import tables
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import DATASETS
-from evodrop.lab.figures import ERRORS, interactive, series
+from evodrop.lab.figures import ERRORS, Plot, interactive, series
 from evodrop.lab.panels import CHOICES
 from evodrop.lab.store import write_whole
 from evodrop.lab.verdicts import Outcome
@@ -47,54 +47,45 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"a report needs {error.name}; install evodrop[lab]") from error
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     loader = PackageLoader("evodrop.lab")
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    words = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **blocks)
     runs = [run for outcome in outcomes for run in outcome.runs]
     data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
-    versions = Counter(
-        ", ".join(filter(None, (_listed(run.header.get(part)) for part in ("environment", "git")))) for run in runs
-    )
-    return environment.get_template(NAME).render(
+    return words.get_template(NAME).render(
         title=outcomes[0].title if len(outcomes) == 1 else f"dropout on {len(outcomes)} data sets",
         outcomes=[(outcome, _drawn(outcome, at)) for at, outcome in enumerate(outcomes)],
         tables=tables,
         plotly=get_plotlyjs(),
         command=command,
-        versions=versions,
         data=[(name, DATASETS.get(name), digest) for name, digest in data],
+        versions=Counter(f"{_listed(run, 'environment')}, {_listed(run, 'git')}".strip(", ") for run in runs),
         choices=CHOICES if any(outcome.panel for outcome in outcomes) else {},
-        runs=[_cells(run) for run in runs],
+        runs=[
+            {"run": run.folder.name}
+            | {name: getattr(run, name) for name in ("dataset", "method", "lr", "seed", "epochs", "status")}
+            | {outcomes[0].clock: f"{run.iterations[-1]:,.0f}"}
+            for run in runs
+        ],
     )
 
 
-def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[str, str, str]]]:
-    """For each layer its plots as kind, title and HTML; those of no layer under an empty name."""
-    drawn: dict[str, list[tuple[str, str, str]]] = {"": []}
+def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[Plot, str]]]:
+    """For each layer its plots and their HTML; those of no layer under an empty name."""
+    groups: dict[str, list[Plot]] = {"": []}
     for plot in series(outcome):
-        own = drawn.setdefault(plot.layer, [])
-        number = list(drawn).index(plot.layer)
-        own.append((plot.kind, plot.title, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)))
-    return drawn
-
-
-def _cells(run: Curve) -> dict[str, str]:
+        groups.setdefault(plot.layer, []).append(plot)
     return {
-        "run": run.folder.name,
-        "data": run.dataset,
-        "method": run.method,
-        "step": f"{run.lr:g}",
-        "seed": str(run.seed),
-        "epochs": str(run.epochs),
-        "iterations": f"{run.iterations[-1]:,.0f}",
-        "status": run.status,
+        name: [(plot, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)) for plot in plots]
+        for number, (name, plots) in enumerate(groups.items())
     }
 
 
-def _listed(part: Any) -> str:
-    named = part.items() if isinstance(part, Mapping) else [("", part)]
-    return ", ".join(f"{name} {value}".strip() for name, value in named if value)
+def _listed(run: Curve, part: str) -> str:
+    """A part of a run's header in a line; what is false, as that nothing has changed, is left out."""
+    found = run.header.get(part) or {}
+    pairs = found.items() if isinstance(found, Mapping) else [(part, found)]
+    return ", ".join(f"{name} {value}" for name, value in pairs if value)
 
 
 def event_writer() -> Any:

@@ -101,24 +101,24 @@ def _and(words: Sequence[str]) -> str:
 
 def cells(outcome: Outcome) -> list[dict[str, str]]:
     """The rows of an outcome's table, by column: in the order of the methods, or if these are many, by test error."""
-    rows = outcome.ranking if outcome.is_ranked else outcome.summaries
-    return [_row(row, row.label == outcome.baseline) for row in rows]
-
-
-def _row(row: Summary, is_baseline: bool) -> dict[str, str]:
-    counts = {DIVERGED: row.diverged, "unfinished": row.unfinished}
-    states = [f"{count}{NO_BREAK}{state}" for state, count in counts.items() if count]
-    return {
-        "method": row.label,
-        "step": f"{row.lr:g}",
-        "test error": _error(row.test_error, row),
-        "change": "baseline" if is_baseline else _change(row.test_change),
-        "training error": _error(row.training_error, row),
-        "to training target": _target(row.to_training, is_baseline),
-        "to test target": _target(row.to_test, is_baseline),
-        "time per step": UNKNOWN if row.seconds is None else duration(row.seconds).replace(" ", NO_BREAK),
-        "runs": ", ".join([_count(len(row.seeds), "seed").replace(" ", NO_BREAK), *states]),
-    }
+    rows = []
+    for row in outcome.ranking if outcome.is_ranked else outcome.summaries:
+        is_baseline, counts = row.label == outcome.baseline, {DIVERGED: row.diverged, "unfinished": row.unfinished}
+        states = [f"{count}{NO_BREAK}{state}" for state, count in counts.items() if count]
+        rows.append(
+            {
+                "method": row.label,
+                "step": f"{row.lr:g}",
+                "test error": _error(row.test_error, row),
+                "change": "baseline" if is_baseline else _change(row.test_change),
+                "training error": _error(row.training_error, row),
+                "to training target": _target(row.to_training, is_baseline),
+                "to test target": _target(row.to_test, is_baseline),
+                "time per step": UNKNOWN if row.seconds is None else duration(row.seconds).replace(" ", NO_BREAK),
+                "runs": ", ".join([_count(len(row.seeds), "seed").replace(" ", NO_BREAK), *states]),
+            }
+        )
+    return rows
 
 
 def rate_cells(outcome: Outcome) -> list[dict[str, str]]:
