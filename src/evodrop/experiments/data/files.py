@@ -101,16 +101,16 @@ def _fault(dataset: Dataset, form: Form, file: File, folder: Path) -> str:
 
 def _wrong(dataset: Dataset, form: Form, file: File, folder: Path, found: str) -> str:
     """That a file is not one of those accepted, which these are, and what to do."""
-    accepted = " or ".join(
-        " ".join(
-            filter(None, (f"{one.size} bytes" * (one.size > 0), one.checksum, f"({other.origin or 'as published'})"))
-        )
-        for other in dataset.forms
-        for one in other.files
-        if one.path == file.path
-    )
-    words = f"{folder / file.path} has {found}, but it should have {accepted}"
+    accepted = []
+    for other in dataset.forms:
+        for one in other.files:
+            if one.path == file.path:
+                marks = [f"{one.size} bytes"] * (one.size > 0) + [one.checksum] * (one.checksum != "")
+                accepted.append(f"{' with '.join(marks)} ({other.origin or 'as published'})")
+    words = f"{folder / file.path} has {found}, but it should have {' or '.join(accepted)}"
     if form.reader == "pickles" and not form.members:
         own, binary = (Path(other.files[0].path).parent for other in (form, dataset.forms[0]))
-        return f"{words}: {own}/ is passed over, since only published pickles are read; {binary}/ holds no pickles"
+        return (
+            f"{words}: {own}/ is passed over, since only published pickles are read. Use the binary files, in {binary}/"
+        )
     return f"{words}: it is damaged, or another file. Delete it, then: evodrop data get {dataset.name}"
