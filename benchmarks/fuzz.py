@@ -1,6 +1,6 @@
-"""Feed mutated files to every reader of data sets, many of them, and count what happens.
+"""Feed mutated files to the readers of data without a published checksum, and count what happens.
 
-    python benchmarks/fuzz.py [--mutations 10000] [--formats idx mat ...] [--memory 2000] [--seed 0]
+    python benchmarks/fuzz.py [--mutations 10000] [--formats idx svmlight ...] [--memory 2000] [--seed 0]
 
 A file may be read or refused with a DataError. Any other exception, a command that runs, a file that is written, a case
 that takes more than 20 seconds, or memory beyond the limit is a failure: it is printed with the seed that repeats it,
