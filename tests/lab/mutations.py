@@ -1,7 +1,8 @@
 """Files gone wrong by accident or on purpose, and what must hold of every one of them.
 
 Only formats without a published checksum are here. A mutation damages the file itself or, so that the checksums of
-bzip2 do not stop it, what is packed in it: bit flips, cuts, transplants, numbers that are too large.
+bzip2 do not stop it, what is packed in it: bit flips, cuts, transplants, numbers that are too large, and commands for
+an unpickler that would leave a marker.
 """
 
 from __future__ import annotations
@@ -51,9 +52,18 @@ TARGETS = {
 class Mutator:
     """Mutates bytes; the same seed does the same."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, marker: Path) -> None:
         self.rng = np.random.default_rng(seed)
-        self.pieces = [*TEXTS, *(struct.pack(form, number & mask) for number in NUMBERS for form, mask in FORMS)]
+        command, name = b"touch " + str(marker).encode(), str(marker).encode()
+        self.pieces = [
+            b"cos\nsystem\n(U" + bytes([len(command)]) + command + b"tR0",
+            b"cposix\nsystem\n(X" + struct.pack("<I", len(command)) + command + b"tR0",
+            b"\x8c\x02os\x8c\x06system\x93(C" + bytes([len(command)]) + command + b"tR0",
+            b"(U" + bytes([len(command)]) + command + b"ios\nsystem\n0",
+            b"c__builtin__\nopen\n(U" + bytes([len(name)]) + name + b"U\x01wtR0",
+            *TEXTS,
+            *(struct.pack(form, number & mask) for number in NUMBERS for form, mask in FORMS),
+        ]
 
     def __call__(self, content: bytes) -> bytes:
         kinds: list[Callable] = [
@@ -107,6 +117,13 @@ class Mutator:
         return self.pieces[self.choose(len(self.pieces))]
 
 
+class Unchanged(Mutator):
+    """Mutates nothing."""
+
+    def __call__(self, content: bytes) -> bytes:
+        return content
+
+
 FORMS = [("<I", 2**32 - 1), (">I", 2**32 - 1), ("<Q", 2**64 - 1), ("<H", 2**16 - 1)]
 
 
@@ -117,6 +134,7 @@ class Trial:
         self.target = TARGETS[kind]
         self.made = specimen(self.target.name)
         self.folder = folder / "data"
+        self.marker = folder / "marker"
         self.made.write(self.folder, self.target.form)
         self.path = self.folder / self.target.path
         self.content = self.path.read_bytes()
@@ -124,7 +142,7 @@ class Trial:
 
     def run(self, seed: int) -> str:
         """Read one mutated file: "read" or "refused". Anything that must not happen raises."""
-        mutator = Mutator(seed)
+        mutator = Mutator(seed, self.marker)
         layers = self.target.layers
         self.path.write_bytes(layers[seed % len(layers)](self.content, mutator))
         self.around[self.path] = self.path.stat().st_mtime_ns

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from evodrop.lab.training.pixels import prepare
+from evodrop.lab.training.shallow import _fingerprint
 from scipy import sparse
 from sklearn.datasets import load_digits
 from specimens import SMALL, specimen, svmlight
@@ -25,8 +27,6 @@ from evodrop.lab.data import (
     load,
     status,
 )
-from evodrop.lab.training.pixels import prepare
-from evodrop.lab.training.shallow import _fingerprint
 
 IMAGES = ["mnist", "svhn", "cifar10", "cifar100"]
 TEXTS = sorted(set(SMALL) - set(IMAGES))
@@ -108,6 +108,7 @@ def test_validation_data_are_a_part_of_the_training_data(small, tmp_path, name):
     np.testing.assert_array_equal(part.train_y, whole.train_y[train])
     np.testing.assert_array_equal(part.test_y, whole.train_y[test])
     assert part.test_x.shape == (len(test), *whole.train_x.shape[1:])
+    assert check(part.name, tmp_path).startswith(f"validation:{name}: {len(train)} training and {len(test)} test ")
 
 
 def test_any_pair_of_svmlight_files(tmp_path):

@@ -1,13 +1,5 @@
 """Data sets: files become arrays, and what others wrote is checked before it is used.
 
-===============  ==========================================================================================
-``load``         :class:`Images` or :class:`Documents` by name; ``svm:TRAIN,TEST`` takes any svmlight pair
-``fetch``        downloads what is missing, from a mirror if need be, and compares checksums
-``check``        reads all of a data set and says what was found
-``status``       "present", "downloadable" or "missing"
-``data_folder``  where data lie: the folder given, else ``EVODROP_DATA``, else the user's cache
-===============  ==========================================================================================
-
 ``registry`` has the entries, ``files`` what lies in the data folder, ``images`` and ``text`` the readers. Only
 ``download`` writes, and only it uses the network.
 """
@@ -15,10 +7,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from evodrop.lab.data.download import fetch_dataset
-from evodrop.lab.data.files import DataError, data_folder, find, missing
+from evodrop.lab.data.files import DataError, data_folder, find
 from evodrop.lab.data.images import Images, read_images
 from evodrop.lab.data.registry import DATASETS, VALIDATION, Dataset, held_out
 from evodrop.lab.data.text import PAIR, Documents, pair_paths, read_documents, read_pair
@@ -60,16 +52,12 @@ def load(name: str, folder: Folder = None) -> Images | Documents:
     if name.startswith(VALIDATION):
         whole: Any = load(name.removeprefix(VALIDATION), folder)
         x, y, (train, test) = whole.train_x, whole.train_y, held_out(len(whole.train_y))
-        part: Images | Documents = whole._replace(
-            name=name, train_x=x[train], train_y=y[train], test_x=x[test], test_y=y[test]
-        )
-        return part
+        part = {"train_x": x[train], "train_y": y[train], "test_x": x[test], "test_y": y[test]}
+        return cast(Images | Documents, whole._replace(name=name, **part))
     if name.startswith(PAIR):
         return read_pair(name, *pair_paths(name))
     dataset, where = _dataset(name), data_folder(folder)
     form = find(dataset, where)
-    if form is None:
-        raise missing(dataset, where)
     return (read_documents if form.reader == "svmlight" else read_images)(dataset, form, where)
 
 
@@ -83,18 +71,15 @@ def status(name: str, folder: Folder = None) -> Literal["present", "downloadable
     if name.startswith(PAIR):
         return "present" if all(path.is_file() for path in pair_paths(name)) else "missing"
     dataset = _dataset(name)
-    if find(dataset, data_folder(folder)):
-        return "present"
-    return "downloadable" if dataset.download else "missing"
+    try:
+        find(dataset, data_folder(folder))
+    except DataError:
+        return "downloadable" if dataset.download else "missing"
+    return "present"
 
 
 def fetch(name: str, folder: Folder = None, *, progress: bool = True) -> None:
     """Download what is missing or wrong of a data set; what is there and right is left alone.
-
-    Args:
-        name: of :data:`DATASETS`.
-        folder: the data folder, see :func:`data_folder`; it is made if it is not there.
-        progress: whether to draw a bar.
 
     Examples:
         >>> fetch("digits")  # comes with scikit-learn
@@ -115,7 +100,7 @@ def check(name: str, folder: Folder = None) -> str:
         found += f"images of shape {data.train_x.shape[1:]} in {data.classes} classes"
     else:
         found += f"documents of {data.train_x.shape[1]} features"
-    form = None if name.startswith(PAIR) else find(DATASETS[name], data_folder(folder))
+    form = find(DATASETS[name], data_folder(folder)) if name in DATASETS else None
     if form is None or not form.files:
         return found
     published = ": as published" if all(file.checksum for file in form.files) else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from evodrop.lab.data.files import DataError, find, missing
+from evodrop.lab.data.files import DataError, find
 from evodrop.lab.data.registry import Dataset, File
 
 __all__ = ["fetch_dataset"]
@@ -19,19 +19,15 @@ TIMEOUT = 30.0
 
 
 def fetch_dataset(dataset: Dataset, folder: Path, *, progress: bool = True) -> None:
-    """Download what is missing or wrong; a data set that is there in another form is left alone.
-
-    Args:
-        dataset: of the registry.
-        folder: the data folder; it is made if it is not there.
-        progress: whether to draw a bar.
-    """
-    form, found = dataset.download, find(dataset, folder)
-    if found is not None and found != form:
-        return
-    if form is None:
-        raise missing(dataset, folder)
-    for file in form.files:
+    """Download what is missing or wrong into the folder; a data set that is there in another form is left alone."""
+    form = dataset.download
+    try:
+        if find(dataset, folder) != form:
+            return
+    except DataError:
+        if form is None:
+            raise
+    for file in form.files if form else ():
         try:
             _fetch(file, folder / file.path, progress)
         except OSError as error:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from evodrop.lab.data.registry import Dataset, File, Form
 
-__all__ = ["VARIABLE", "DataError", "contents", "data_folder", "find", "missing", "opened"]
+__all__ = ["VARIABLE", "DataError", "contents", "data_folder", "find", "opened"]
 
 VARIABLE = "EVODROP_DATA"
 LARGEST = 1 << 28  # bytes of a file with a checksum whose size is not known
@@ -40,17 +40,14 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     return Path(pooch.os_cache("evodrop"))
 
 
-def find(dataset: Dataset, folder: Path) -> Form | None:
-    """The first form all of whose files are there, with the right size."""
-    forms = (form for form in dataset.forms if not any(_fault(dataset, form, file, folder) for file in form.files))
-    return next(forms, None)
-
-
-def missing(dataset: Dataset, folder: Path) -> DataError:
-    """What of a data set that is in no form in the folder is missing or wrong, and how to get it."""
-    faults = (
-        next(filter(None, (_fault(dataset, form, file, folder) for file in form.files))) for form in dataset.forms
-    )
+def find(dataset: Dataset, folder: Path) -> Form:
+    """The first form all of whose files are there, with the right sizes; or a DataError that says how to get it."""
+    faults = []
+    for form in dataset.forms:
+        wrong = [fault for file in form.files if (fault := _fault(dataset, form, file, folder))]
+        if not wrong:
+            return form
+        faults.append(wrong[0])
     where = f"if you have it, name its folder by --data or {VARIABLE}"
     if dataset.download:
         remedy = f"Get it by: evodrop data get {dataset.name} ({dataset.download_size / 1e6:.0f} MB); or, {where}"
@@ -59,24 +56,26 @@ def missing(dataset: Dataset, folder: Path) -> DataError:
             f"It cannot be downloaded in this form (see {dataset.home}): put its svmlight files there, or, {where}. "
             "Any such pair of files can be read as svm:TRAIN,TEST"
         )
-    return DataError(f"{dataset.name} is not in {folder}: {'; '.join(dict.fromkeys(faults))}. {remedy}")
+    raise DataError(f"{dataset.name} is not in {folder}: {'; '.join(dict.fromkeys(faults))}. {remedy}")
 
 
-def contents(dataset: Dataset, form: Form, folder: Path) -> Iterator[bytes]:
-    """The bytes of each file of a form, once its size and, where one was published, its checksum are found right."""
+def contents(dataset: Dataset, form: Form, folder: Path) -> dict[str, bytes]:
+    """The files of a form by their paths, once their sizes and, where published, their checksums are found right."""
+    found = {}
     for file in form.files:
-        content, digest = b"", ""
+        content, digest, algorithm = b"", "", file.checksum.partition(":")[0]
         with opened(folder / file.path) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size == (file.size or min(size, LARGEST)):
                 content = stream.read(size)
-        found, algorithm = f"{size} bytes", file.checksum.partition(":")[0]
         if content and algorithm:
             digest = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
-            found += f" with {digest}"
         if len(content) != size or digest != file.checksum:
-            raise DataError(_wrong(dataset, form, file, folder, found))
-        yield content
+            raise DataError(
+                _wrong(dataset, form, file, folder, f"{size} bytes" + (f" with {digest}" if digest else ""))
+            )
+        found[file.path] = content
+    return found
 
 
 @contextmanager
@@ -102,15 +101,16 @@ def _fault(dataset: Dataset, form: Form, file: File, folder: Path) -> str:
 
 def _wrong(dataset: Dataset, form: Form, file: File, folder: Path, found: str) -> str:
     """That a file is not one of those accepted, which these are, and what to do."""
-    accepted = [
-        f"{other.size or 'any number of'} bytes"
-        + (f" with {other.checksum}" if other.checksum else "")
-        + f" ({origin})"
-        for origin, other in ((form.origin or "as published", other) for form in dataset.forms for other in form.files)
-        if other.path == file.path
-    ]
-    words = f"{folder / file.path} has {found}, but {' or '.join(accepted)} would be accepted"
+    accepted = []
+    for other in dataset.forms:
+        for one in other.files:
+            if one.path == file.path:
+                marks = [f"{one.size} bytes"] * (one.size > 0) + [one.checksum] * (one.checksum != "")
+                accepted.append(f"{' with '.join(marks)} ({other.origin or 'as published'})")
+    words = f"{folder / file.path} has {found}, but it should have {' or '.join(accepted)}"
     if form.reader == "pickles" and not form.members:
         own, binary = (Path(other.files[0].path).parent for other in (form, dataset.forms[0]))
-        return f"{words}: {own}/ is passed over, since only published pickles are read; {binary}/ holds no pickles"
+        return (
+            f"{words}: {own}/ is passed over, since only published pickles are read. Use the binary files, in {binary}/"
+        )
     return f"{words}: it is damaged, or another file. Delete it, then: evodrop data get {dataset.name}"

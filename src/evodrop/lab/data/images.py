@@ -11,6 +11,7 @@ import math
 import pickle
 import struct
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -22,6 +23,7 @@ from evodrop.lab.data.registry import Dataset, Form, held_out
 
 __all__ = ["Images", "read_images"]
 
+Parts = Mapping[str, bytes]  # path of a file: its content
 Arrays = tuple[Any, Any, Any, Any]  # train_x, train_y, test_x, test_y
 
 
@@ -47,13 +49,12 @@ class Images(NamedTuple):
 
 def read_images(dataset: Dataset, form: Form, folder: Path) -> Images:
     """The images of a data set that lies in the folder in this form."""
-    parts = list(contents(dataset, form, folder))
-    if form.members:  # an archive, and its checksum was right
-        with tarfile.open(fileobj=io.BytesIO(parts[0])) as archive:
-            parts = [cast(IO[bytes], archive.extractfile(member)).read() for member in form.members]
-    elif any(file.path.endswith(".gz") for file in form.files):
-        parts = [gzip.decompress(part) for part in parts]
-    arrays = READERS[form.reader](dataset, form, parts)
+    parts = contents(dataset, form, folder)
+    if form.members:  # of an archive whose checksum was right
+        with tarfile.open(fileobj=io.BytesIO(*parts.values())) as archive:
+            parts = {member: cast(IO[bytes], archive.extractfile(member)).read() for member in form.members}
+    parts = {path: gzip.decompress(part) if path.endswith(".gz") else part for path, part in parts.items()}
+    arrays = READERS[form.reader](dataset, parts)
     for y in (arrays[1], arrays[3]):
         if not 0 <= y.min() <= y.max() < dataset.classes:
             raise DataError(
@@ -63,7 +64,7 @@ def read_images(dataset: Dataset, form: Form, folder: Path) -> Images:
     return Images(dataset.name, *arrays, dataset.classes, form.origin)
 
 
-def _digits(dataset: Dataset, _: Form, __: list[bytes]) -> Arrays:
+def _digits(dataset: Dataset, _: Parts) -> Arrays:
     """scikit-learn's own."""
     from sklearn.datasets import load_digits
 
@@ -73,45 +74,43 @@ def _digits(dataset: Dataset, _: Form, __: list[bytes]) -> Arrays:
     return x[train], y[train], x[test], y[test]
 
 
-def _idx(dataset: Dataset, form: Form, parts: list[bytes]) -> Arrays:
+def _idx(dataset: Dataset, parts: Parts) -> Arrays:
     """MNIST's format: two zeros, the type of the numbers, the number of dimensions, each dimension, the numbers."""
     arrays = []
-    for at, (file, part) in enumerate(zip(form.files, parts, strict=True)):
+    for at, (path, part) in enumerate(parts.items()):
         shape = ((dataset.train if at < 2 else dataset.test) or 0, *(() if at % 2 else dataset.shape[1:]))
         head = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape)
         size = len(head) + math.prod(shape)
         if len(part) != size or not part.startswith(head):
             raise DataError(
-                f"{file.path} has {len(part)} bytes and begins with {part[: len(head)].hex(' ', 4)}, but an idx file "
-                f"of shape {shape} has {size} and begins with {head.hex(' ', 4)}: it is cut off, or another file"
+                f"{path} has {len(part)} bytes and begins with {part[: len(head)].hex(' ', 4)}, but an idx file of "
+                f"shape {shape} has {size} and begins with {head.hex(' ', 4)}: it is cut off, or another file"
             )
         arrays.append(np.frombuffer(bytearray(part), np.uint8, offset=len(head)).reshape(shape))
     x, y, test_x, test_y = arrays
     return x[:, None], y.astype(np.int64), test_x[:, None], test_y.astype(np.int64)
 
 
-def _mat(_: Dataset, __: Form, parts: list[bytes]) -> Arrays:
+def _mat(_: Dataset, parts: Parts) -> Arrays:
     """SVHN's MATLAB files: X of shape (height, width, channels, n), and y, which calls the digit 0 10."""
     from scipy.io import loadmat
 
-    train, test = (loadmat(io.BytesIO(part)) for part in parts)
-    (x, y), (test_x, test_y) = (
-        (np.ascontiguousarray(part["X"].transpose(3, 2, 0, 1)), part["y"].ravel().astype(np.int64) % 10)
-        for part in (train, test)
-    )
+    tables = [loadmat(io.BytesIO(part)) for part in parts.values()]
+    x, test_x = (np.ascontiguousarray(table["X"].transpose(3, 2, 0, 1)) for table in tables)
+    y, test_y = (table["y"].ravel().astype(np.int64) % 10 for table in tables)
     return x, y, test_x, test_y
 
 
-def _records(dataset: Dataset, _: Form, parts: list[bytes]) -> Arrays:
+def _records(dataset: Dataset, parts: Parts) -> Arrays:
     """CIFAR's binary version: of each image its label, or the coarse and the fine one, and then its pixels."""
-    size = math.prod(dataset.shape)
-    tables = [np.frombuffer(part, np.uint8).reshape(-1, len(parts[-1]) // (dataset.test or 1)) for part in parts]
-    return _batches(dataset, [(table[:, -size:], table[:, -size - 1]) for table in tables])
+    size, labels = math.prod(dataset.shape), 2 if dataset.classes == 100 else 1
+    tables = [np.frombuffer(part, np.uint8).reshape(-1, labels + size) for part in parts.values()]
+    return _batches(dataset, [(table[:, labels:], table[:, labels - 1]) for table in tables])
 
 
-def _pickles(dataset: Dataset, _: Form, parts: list[bytes]) -> Arrays:
+def _pickles(dataset: Dataset, parts: Parts) -> Arrays:
     """CIFAR's python version."""
-    batches = [_Unpickler(io.BytesIO(part), encoding="latin-1").load() for part in parts]
+    batches = [_Unpickler(io.BytesIO(part), encoding="latin-1").load() for part in parts.values()]
     return _batches(dataset, [(batch["data"], batch.get("fine_labels") or batch["labels"]) for batch in batches])
 
 
@@ -123,14 +122,10 @@ def _batches(dataset: Dataset, batches: list[tuple[Any, Any]]) -> Arrays:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Checksums were compared before; besides, a batch can name nothing but NumPy's arrays."""
+    """The checksum was right; besides, a batch can name nothing but NumPy's arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in (
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-        ):
+        if f"{module}.{name}" not in ("numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"):
             raise DataError(f"a batch asks for {module}.{name}, which no published one does; get it again")
         return super().find_class(module, name)
 

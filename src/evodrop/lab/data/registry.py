@@ -169,14 +169,24 @@ CIFAR100_PYTHON = _files(
 )
 
 
-def _cifar(binary: tuple[File, ...], python: tuple[File, ...], *archives: tuple[str, int, str]) -> tuple[Form, ...]:
-    """Fixed records first, which hold nothing but numbers; then pickles, in the published files alone."""
-    of_binary, of_python = archives
-    return (
-        Form("records", binary),
-        Form("records", _files("", of_binary, hosts=CIFAR_HOSTS), tuple(file.path for file in binary)),
-        Form("pickles", _files("", of_python), tuple(file.path for file in python)),
-        Form("pickles", python),
+def _cifar(classes: int, binary: tuple[File, ...], python: tuple[File, ...], *archives: File) -> Dataset:
+    """Fixed records come first, which hold nothing but numbers; then pickles, in the published files alone."""
+    binary_archive, python_archive = archives
+    return Dataset(
+        name=f"cifar{classes}",
+        title=f"32x32 photographs in {classes} classes",
+        home="https://www.cs.toronto.edu/~kriz/cifar.html",
+        licence="no licence stated; cite A. Krizhevsky, 2009",
+        forms=(
+            Form("records", binary),
+            Form("records", (binary_archive,), members=tuple(file.path for file in binary)),
+            Form("pickles", (python_archive,), members=tuple(file.path for file in python)),
+            Form("pickles", python),
+        ),
+        train=50_000,
+        test=10_000,
+        shape=(3, 32, 32),
+        classes=classes,
     )
 
 
@@ -223,37 +233,21 @@ _ALL = (
         shape=(3, 32, 32),
         classes=10,
     ),
-    Dataset(
-        name="cifar10",
-        title="32x32 photographs in 10 classes",
-        home="https://www.cs.toronto.edu/~kriz/cifar.html",
-        licence="no licence stated; cite A. Krizhevsky, 2009",
-        forms=_cifar(
-            CIFAR10_BINARY,
-            CIFAR10_PYTHON,
-            ("cifar-10-binary.tar.gz", 170_052_171, "md5:c32a1d4ab5d03f1284b67883e8d87530"),
-            ("cifar-10-python.tar.gz", 170_498_071, "md5:c58f30108f718f92721af3b95e74349a"),
-        ),
-        train=50_000,
-        test=10_000,
-        shape=(3, 32, 32),
-        classes=10,
+    _cifar(
+        10,
+        CIFAR10_BINARY,
+        CIFAR10_PYTHON,
+        *_files("", ("cifar-10-binary.tar.gz", 170_052_171, "md5:c32a1d4ab5d03f1284b67883e8d87530"), hosts=CIFAR_HOSTS),
+        *_files("", ("cifar-10-python.tar.gz", 170_498_071, "md5:c58f30108f718f92721af3b95e74349a")),
     ),
-    Dataset(
-        name="cifar100",
-        title="32x32 photographs in 100 classes",
-        home="https://www.cs.toronto.edu/~kriz/cifar.html",
-        licence="no licence stated; cite A. Krizhevsky, 2009",
-        forms=_cifar(
-            CIFAR100_BINARY,
-            CIFAR100_PYTHON,
-            ("cifar-100-binary.tar.gz", 168_513_733, "md5:03b5dce01913d631647c71ecec9e9cb8"),
-            ("cifar-100-python.tar.gz", 169_001_437, "md5:eb9058c3a382ffc7106e4002c42a8d85"),
+    _cifar(
+        100,
+        CIFAR100_BINARY,
+        CIFAR100_PYTHON,
+        *_files(
+            "", ("cifar-100-binary.tar.gz", 168_513_733, "md5:03b5dce01913d631647c71ecec9e9cb8"), hosts=CIFAR_HOSTS
         ),
-        train=50_000,
-        test=10_000,
-        shape=(3, 32, 32),
-        classes=100,
+        *_files("", ("cifar-100-python.tar.gz", 169_001_437, "md5:eb9058c3a382ffc7106e4002c42a8d85")),
     ),
     Dataset(
         name="real-sim",

@@ -61,18 +61,15 @@ def read_documents(dataset: Dataset, form: Form, folder: Path) -> Documents:
     """A data set of the registry: its files have as many examples and features as it says, and labels -1 and +1."""
     paths = [folder / file.path for file in form.files]
     if dataset.train is None:
-        documents = read_pair(dataset.name, paths[0], paths[1])
+        documents = read_pair(dataset.name, *paths)
     else:
-        (features,) = dataset.shape
-        (X, y), *rest = (
-            _read(path, rows, features) for path, rows in zip(paths, (dataset.train, dataset.test), strict=False)
-        )
-        used = max(_n_used(table) for table, _ in ((X, y), *rest))
-        if used != features:
+        (features,), counts = dataset.shape, (dataset.train, dataset.test)
+        tables = [_read(path, rows, features) for path, rows in zip(paths, counts, strict=False)]
+        if (used := max(_n_used(X) for X, _ in tables)) != features:
             raise DataError(f"{paths[0].parent} holds {used} features, but the published files {features}")
-        train, test = held_out(len(y))
-        ((X_test, y_test),) = rest or [(X[test], y[test])]
-        documents = Documents(dataset.name, *((X, y) if rest else (X[train], y[train])), X_test, y_test)
+        if len(tables) == 1:
+            tables = [(X[rows], y[rows]) for X, y in tables for rows in held_out(len(y))]
+        documents = Documents(dataset.name, *tables[0], *tables[1])
     for labels in (documents.train_y, documents.test_y):
         if set(np.unique(labels)) != {-1.0, 1.0}:
             found = np.unique(labels)[:5]
