@@ -1,4 +1,4 @@
-"""Every output size and every number of parameters, against tables computed by hand from the paper's."""
+"""Every output size and every number of parameters, against tables computed by hand from the paper's; methods and weights."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from evodrop.lab.methods import METHODS
+from evodrop.lab.methods import METHODS, USUAL
 from evodrop.lab.networks import NETWORKS, PICTURES, BatchNorm, ResponseNorm, build_network, initialize
 from evodrop.lab.panels import find_panel
-from evodrop.nn import EvolutionalDropout, LocallyConnected2d
+from evodrop.nn import EvolutionalDropout, LocallyConnected2d, MultinomialDropout
 from evodrop.nn.zoo import ZOO
 
 CONVOLUTIONS = {  # what SVHN and CIFAR-10 share
@@ -200,6 +200,16 @@ def test_the_memory_format_changes_no_answer(name):
     torch.testing.assert_close(network(x), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_each_usual_name_makes_its_layer():
+    assert {method: type(build_network("mnist", method).dropout) for method in USUAL if method != "none"} == {
+        "standard": nn.Dropout,
+        "uniform": MultinomialDropout,
+        "evolutional": EvolutionalDropout,
+        "water-filling": ZOO["water-filling"],
+        "batchnorm": BatchNorm,
+    }
+
+
 @pytest.mark.parametrize("method", [method for method in METHODS if method in ZOO])
 def test_a_network_is_converted_to_a_method(method):
     network = build_network("digits", method, 0.3, "noise")
@@ -235,9 +245,8 @@ def test_batch_normalisation_has_its_sizes_and_has_seen_no_data():
     assert all(layer.training for layer in network.modules())
     expected = nn.BatchNorm2d(64).state_dict()
     torch.testing.assert_close(dict(network.dropout.state_dict()), dict(expected), rtol=0, atol=0)
-    assert [build_network("digits", "batchnorm").get_submodule(f"dropout{at}").num_features for at in (1, 2)] == [
-        150
-    ] * 2
+    digits = build_network("digits", "batchnorm")
+    assert digits.dropout1.num_features == digits.dropout2.num_features == 150
 
 
 @pytest.mark.parametrize("shape", [(5,), (5, 3, 3)])
