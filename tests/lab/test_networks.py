@@ -1,4 +1,4 @@
-"""Every output size and every number of parameters, against tables computed by hand from the paper's; methods and weights."""
+"""The networks: sizes and parameters against tables computed by hand from the paper's, methods and weights."""
 
 from __future__ import annotations
 
