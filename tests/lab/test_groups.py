@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from synthetic import curve
 
-from evodrop.lab.groups import Contender, choose_step, contenders_of, final_curves, key_of
+from evodrop.lab.groups import Variant, average_error, choose_step, final_curves, key_of, tuning_curves, variants_of
 
-EVOLUTIONAL = Contender("e", "mnist", "evolutional")
+EVOLUTIONAL = Variant("e", "mnist", "evolutional")
 
 
 def test_the_step_of_fastest_descent_is_chosen_not_that_of_the_best_end(tmp_path):
@@ -32,17 +34,18 @@ def test_runs_of_unequal_length_are_compared_where_all_have_been(tmp_path):
     assert choose_step([short, long]) == 0.01
 
 
-def test_there_is_no_choice_without_runs():
-    with pytest.raises(ValueError, match="no runs to choose a step size from"):
-        choose_step([])
+def test_an_average_is_infinite_where_an_error_is_missing(tmp_path):
+    found = curve(tmp_path, [0.5, 0.3, None], "diverged")
+    assert average_error(found, 200) == pytest.approx(0.4)
+    assert average_error(found) == average_error(found, 99) == math.inf
 
 
-def test_the_results_are_those_of_the_chosen_step_one_a_seed(tmp_path):
+def test_the_results_are_those_of_the_chosen_step_one_per_seed(tmp_path):
     curves = [curve(tmp_path, [0.9, 0.8], method="evolutional", lr=0.001)]
     curves += [curve(tmp_path, [0.5, 0.2], method="evolutional", lr=0.01, seed=seed) for seed in (1, 0)]
     curves += [curve(tmp_path, [0.1, 0.1], method="standard", lr=0.001)]
     assert [(item.lr, item.seed) for item in final_curves(curves, EVOLUTIONAL)] == [(0.01, 0), (0.01, 1)]
-    assert final_curves(curves, Contender("u", "mnist", "uniform")) == []
+    assert final_curves(curves, Variant("u", "mnist", "uniform")) == []
 
 
 def test_short_runs_may_choose_the_step_for_long_ones(tmp_path):
@@ -52,6 +55,7 @@ def test_short_runs_may_choose_the_step_for_long_ones(tmp_path):
     ]
     curves += [curve(tmp_path, [0.4, 0.2], method="evolutional", lr=0.1, epochs=9, seed=seed) for seed in (0, 1)]
     assert [(item.epochs, item.seed) for item in final_curves(curves, EVOLUTIONAL)] == [(9, 0), (9, 1)]
+    assert sorted((item.epochs, item.lr) for item in tuning_curves(curves)) == [(2, 0.1), (2, 0.2)]
 
 
 def test_two_runs_of_a_seed_are_refused(tmp_path):
@@ -60,7 +64,7 @@ def test_two_runs_of_a_seed_are_refused(tmp_path):
     curves = [
         curve(tmp_path / name, [0.5], method="evolutional", batch_size=size) for name, size in (("a", 64), ("b", 128))
     ]
-    with pytest.raises(ValueError, match=r"a.*b.*same method, step size and seed.*compare them apart"):
+    with pytest.raises(ValueError, match=r"a.*b.*same method, step size and seed.*report them apart"):
         final_curves(curves, EVOLUTIONAL)
 
 
@@ -72,7 +76,7 @@ def test_options_that_change_nothing_for_a_method_do_not_tell_runs_apart(tmp_pat
     assert key_of(matched) != key_of(curve(tmp_path, [0.5], method="evolutional"))
 
 
-def test_contenders_are_named_by_what_they_differ_in(tmp_path):
+def test_variants_are_named_by_what_they_differ_in(tmp_path):
     curves = [
         curve(tmp_path, [0.5], method="water-filling"),
         curve(tmp_path, [0.5], method="evolutional", match="noise"),
@@ -81,22 +85,22 @@ def test_contenders_are_named_by_what_they_differ_in(tmp_path):
         curve(tmp_path, [0.5]),
     ]
     names = ["standard", "evolutional", "evolutional, matched noise", "water-filling", "data-dependent, matched units"]
-    assert [contender.label for contender in contenders_of(curves)] == names
+    assert [variant.label for variant in variants_of(curves)] == names
     curves += [curve(tmp_path, [0.5], rate=0.2), curve(tmp_path, [0.5], network="other", method="none")]
-    labels = [contender.label for contender in contenders_of(curves)]
+    labels = [variant.label for variant in variants_of(curves)]
     assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
     assert len(set(labels)) == 7
 
 
-def test_contenders_are_described():
+def test_variants_are_described():
     assert EVOLUTIONAL.words == "the paper's: k draws among the units, strong ones more likely"
-    matched = Contender("m", "linear", "data-dependent", "noise", added=True)
-    assert matched.words.endswith("as loud as standard dropout's; not in the paper")
-    assert Contender("s", "mnist", "standard", "noise").words.endswith("with the same chance")  # no match there
-    assert Contender("x", "mnist", "unheard of").words == "unheard of"
+    matched = Variant("m", "linear", "data-dependent", "noise", added=True)
+    assert matched.words.endswith("gives the noise level of standard dropout; not in the paper")
+    assert Variant("s", "mnist", "standard", "noise").words.endswith("with the same chance")  # no match there
+    assert Variant("x", "mnist", "unheard of").words == "unheard of"
 
 
-def test_known_contenders_keep_their_names_and_come_first(tmp_path):
-    known = [Contender("BN", "mnist", "none"), EVOLUTIONAL]
+def test_known_variants_keep_their_names_and_come_first(tmp_path):
+    known = [Variant("BN", "mnist", "none"), EVOLUTIONAL]
     curves = [curve(tmp_path, [0.5]), curve(tmp_path, [0.5], method="evolutional")]
-    assert [contender.label for contender in contenders_of(curves, known)] == ["e", "standard"]
+    assert [variant.label for variant in variants_of(curves, known)] == ["e", "standard"]

@@ -1,4 +1,4 @@
-"""How often verdicts on speed are right: experiments of three seeds, drawn again and again from a known law."""
+"""Coverage and power of the verdicts on speed: experiments of three seeds, drawn again and again from a known law."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from synthetic import SPACING, curve
 
-from evodrop.lab.claims import claims_of
+from evodrop.lab.claims import CLAIMS
 from evodrop.lab.summary import summarise
 from evodrop.lab.verdicts import judge
 
 SEEDS, RECORDS = 3, 100
 SPEED, FLOOR = 8.0, 0.03  # of the mean curve: how fast it falls, and to which error
-SHARED, OWN = 0.2, 0.1  # relative spread of both: of a seed, which all contenders share, and of each run
+SHARED, OWN = 0.2, 0.1  # relative spread of both: of a seed, which all variants share, and of each run
 WITHIN_A_RUN = 0.003  # spread of a record
 
 
@@ -24,7 +24,7 @@ def template(tmp_path_factory):
 
 
 def drawn(template, rng, speed, common):
-    """The curves of a contender, one a seed."""
+    """The curves of a variant, one per seed."""
     way = np.arange(1, RECORDS + 1) / RECORDS
     spread = common * np.exp(OWN * rng.normal(size=(SEEDS, 2)))
     falling = FLOOR * spread[:, 1:] + 0.8 * np.exp(-speed * spread[:, :1] * way)
@@ -35,9 +35,13 @@ def drawn(template, rng, speed, common):
     ]
 
 
-def shares(template, times_as_fast, experiments):
-    """Of how many experiments say of each speed claim that it holds, and that it does not."""
-    rng, claims = np.random.default_rng(0), claims_of("fig2-mnist")
+PACE = [claim for claim in CLAIMS if claim.panel == "fig2-mnist"]  # both are on the pace
+SPEED_UP = [claim for claim in CLAIMS if claim.metric in ("to_training", "to_test")]  # by more than half
+
+
+def shares(template, claims, times_as_fast, experiments):
+    """The shares of experiments that say of each claim that it holds, and that it does not."""
+    rng = np.random.default_rng(0)
     said = []
     for _ in range(experiments):
         common = np.exp(SHARED * rng.normal(size=(SEEDS, 2)))
@@ -50,16 +54,25 @@ def shares(template, times_as_fast, experiments):
 
 def test_of_equals_chance_decides_one_time_in_twenty(template):
     experiments = 1000
-    holds, fails = shares(template, 1.0, experiments)
+    holds, fails = shares(template, PACE, 1.0, experiments)
     error = (0.05 * 0.95 / experiments) ** 0.5
     assert np.abs(holds + fails - 0.05).max() < 3 * error
     error = (0.025 * 0.975 / experiments) ** 0.5
     assert np.abs([holds - 0.025, fails - 0.025]).max() < 3 * error
 
 
-def test_three_seeds_see_a_method_that_is_twice_as_fast(template):
+def test_three_seeds_find_a_method_that_is_twice_as_fast(template):
     experiments = 200
-    holds, fails = shares(template, 2.0, experiments)
+    holds, fails = shares(template, PACE, 2.0, experiments)
     error = (0.9 * 0.1 / experiments) ** 0.5
     assert holds.min() > 0.9 + 3 * error
     assert fails.max() == 0.0
+
+
+@pytest.mark.parametrize("times_as_fast", [1.0, 1.5])
+def test_half_as_fast_again_is_not_more_than_that(template, times_as_fast):
+    """Chance confirms the paper's speed-up one time in forty at most; in some seeds the target is never reached."""
+    experiments = 300
+    holds, _ = shares(template, SPEED_UP, times_as_fast, experiments)
+    assert len(holds) == 2
+    assert holds.max() < 0.025 + 3 * (0.025 * 0.975 / experiments) ** 0.5
