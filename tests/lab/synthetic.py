@@ -31,7 +31,7 @@ def record(number, **changes):
     } | changes
 
 
-def write_run(out, records, seconds=0.01, cpu_seconds=None, data="x", **changes):
+def write_run(out, records, seconds=0.01, cpu_seconds=0.01, data="x", **changes):
     """A run's folder in ``out``, written again if it is there."""
     fields = run_fields(**changes)
     name = "-".join(

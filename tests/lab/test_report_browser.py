@@ -90,7 +90,7 @@ return texts.filter(item => {{
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_a_ranking_names_all_contenders_and_says_where_the_baseline_is(browser, tmp_path, width, dark):
+def test_a_ranking_names_all_methods_and_says_where_the_baseline_is(browser, tmp_path, width, dark):
     names = ["standard", *(f"a method of the name {number}" for number in range(11)), EVIL]
     for at, name in enumerate(names):
         for seed in range(2):

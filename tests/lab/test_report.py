@@ -14,9 +14,8 @@ from evodrop.lab.figures import series
 from evodrop.lab.panels import find_panel
 from evodrop.lab.report import make_page, write_report
 from evodrop.lab.curves import read_curves
-from evodrop.lab.records.folder import RecordsError
+from evodrop.lab.store import RecordsError, keep_records
 from evodrop.lab.tables import sentences
-from evodrop.lab.training.keeping import train
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
