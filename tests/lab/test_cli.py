@@ -203,7 +203,9 @@ def test_reproduce_lists_the_panels(folder, capsys):
         "24",
         "288,288",
     ]
-    code, out, _ = answer(capsys, "reproduce", "list", "--data", ".", "--epochs", "2", "--seeds", "1", "--steps", "0.01")
+    code, out, _ = answer(
+        capsys, "reproduce", "list", "--data", ".", "--epochs", "2", "--seeds", "1", "--steps", "0.01"
+    )
     line = next(line for line in out.splitlines() if "fig2-mnist" in line)
     assert [cell.strip() for cell in line.split("│")[-3:-1]] == ["4", f"{4 * 2 * (60_000 // 128):,}"]
     assert [line.split("│")[1].strip() for line in out.splitlines() if "│ fig" in line] == list(PANELS)

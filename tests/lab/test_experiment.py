@@ -301,8 +301,7 @@ def test_records_are_read_and_judged_once(tmp_path, monkeypatch):
 def test_a_report_needs_no_torch(tmp_path):
     write_errors(tmp_path, [0.5, 0.4], method="standard")
     code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"from evodrop.lab import cli\ncli.main(['report', {str(tmp_path)!r}])"
+        f"import sys; sys.modules['torch'] = None\nfrom evodrop.lab import cli\ncli.main(['report', {str(tmp_path)!r}])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, "")

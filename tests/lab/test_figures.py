@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from synthetic import curve, layer, record, write_realistic, write_run
 
-from evodrop.lab.verdicts import outcomes_of
-from evodrop.lab.summary import band_of
+from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, interactive, save, series, styles_of
 from evodrop.lab.groups import Variant
-from evodrop.lab.panels import PANELS, find_panel
 from evodrop.lab.methods import METHODS
-from evodrop.lab.curves import read_curves
+from evodrop.lab.panels import PANELS, find_panel
+from evodrop.lab.summary import band_of
+from evodrop.lab.verdicts import outcomes_of
 from evodrop.theory.figure import COLOURS as THEORY
 
 

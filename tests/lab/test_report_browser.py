@@ -6,11 +6,10 @@ import pytest
 from browser import COMMAND, Browser
 from synthetic import write_errors, write_realistic
 
-from evodrop.lab.verdicts import outcomes_of
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel
 from evodrop.lab.report import write_report
-from evodrop.lab.curves import read_curves
+from evodrop.lab.verdicts import outcomes_of
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
 SECTIONS = ("table", "claims", "curves", "layers", "origin")

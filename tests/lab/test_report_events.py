@@ -11,8 +11,8 @@ import pytest
 from synthetic import curve
 
 from evodrop.lab import cli
-from evodrop.lab.verdicts import outcomes_of
 from evodrop.lab.report import write_events
+from evodrop.lab.verdicts import outcomes_of
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from synthetic import write_errors, write_realistic
 
-from evodrop.lab.verdicts import outcomes_of
-from evodrop.lab.panels import find_panel
 from evodrop.lab.curves import read_curves
+from evodrop.lab.panels import find_panel
 from evodrop.lab.tables import COLUMNS, cells, duration, legend, limits, rate_cells, sentences, show
+from evodrop.lab.verdicts import outcomes_of
 
 
 def printed(outcomes, width=130, force_terminal=None):
