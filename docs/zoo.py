@@ -18,10 +18,11 @@ from pathlib import Path
 
 from pages import parser_for, renew
 
-from evodrop.lab.verdicts import Outcome, outcomes_of
 from evodrop.lab.curves import read_curves
-from evodrop.lab.experiment import DESCRIPTION, reopen
+from evodrop.lab.experiment import DESCRIPTION, read_description
+from evodrop.lab.panels import PANELS
 from evodrop.lab.tables import NO_BREAK, RANKED, cells
+from evodrop.lab.verdicts import Outcome, outcomes_of
 from evodrop.nn.zoo import LINEAR, ZOO, about
 
 PAGE = Path(__file__).with_name("zoo.md")
@@ -91,13 +92,12 @@ def ranking(results: Path = RESULTS) -> str:
 
 
 def outcomes_in(folder: Path) -> list[Outcome]:
-    found = reopen(folder)
-    trials = read_curves(found.trials) if found.trials else ()
-    return outcomes_of(read_curves(found.runs), found.panel, trials)
+    runs, _, panel = read_description(folder)
+    return outcomes_of(read_curves(runs), PANELS.get(panel or ""))
 
 
 def ranked(outcome: Outcome) -> str:
-    """The contenders of an outcome, the best first."""
+    """The methods of an outcome, the best first."""
     by_label = {row["method"]: row for row in cells(outcome)}
     columns = ("method", "test error", "change", "training error", "time per step")
     rows = [

@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from evodrop.lab.curves import Curve, read_curves
+from evodrop.lab.experiment import read_description
+from evodrop.lab.panels import PANELS as OF_PAPER
+from evodrop.lab.store import write_whole
 from evodrop.lab.summary import Interval
 from evodrop.lab.verdicts import Outcome, outcomes_of
-from evodrop.lab.curves import Curve, read_curves
-from evodrop.lab.experiment import reopen
 
 HERE = Path(__file__).parent
 PAGE = HERE / "README.md"
@@ -30,8 +32,8 @@ SEEN = ("noise", "kept", "silent")  # of a dropout layer
 
 def outcome_of(name: str) -> Outcome:
     """What the records of a folder say."""
-    found = reopen(HERE / name)
-    return outcomes_of(read_curves(found.runs), found.panel)[0]
+    runs, _, panel = read_description(HERE / name)
+    return outcomes_of(read_curves(runs), OF_PAPER.get(panel or ""))[0]
 
 
 def claims() -> str:
@@ -42,12 +44,12 @@ def claims() -> str:
 
 def claim_rows(name: str) -> Iterator[Sequence[str]]:
     outcome = outcome_of(name)
-    for judgement in outcome.judgements:
-        claim = judgement.claim
+    for verdict in outcome.verdicts:
+        claim = verdict.claim
         asked = [claim.place if claim.in_paper else "asked of other data", *cuts(outcome)]
-        matched = [words.split(": ", 1)[-1] for label, words in judgement.beside if "matched noise" in label]
+        matched = [words.split(": ", 1)[-1] for label, words in verdict.beside if "matched noise" in label]
         said = f"{claim.words} ({', '.join([*asked, *(['steps to 50'] if name in TEXT else [])])})"
-        yield said, judgement.verdict, judgement.measured, "; ".join(matched) or "-"
+        yield said, verdict.verdict, verdict.measured, "; ".join(matched) or "-"
 
 
 def cuts(outcome: Outcome) -> list[str]:
@@ -60,8 +62,8 @@ def epochs_of(outcome: Outcome) -> int:
     return min(curve.epochs for curves in outcome.curves.values() for curve in curves)
 
 
-def contenders(name: str) -> str:
-    """A row for each contender of a folder, and below it what was cut short."""
+def methods(name: str) -> str:
+    """A row for each method of a folder, and below it what was cut short."""
     outcome = outcome_of(name)
     layers = any(any(curve.layers) for curve in outcome.runs)
     rows = []
@@ -111,7 +113,7 @@ def renewed(page: str) -> str:
     """The page with each table as the records have it."""
 
     def block(match: re.Match[str]) -> str:
-        made = claims() if match["name"] == "claims" else contenders(match["name"])
+        made = claims() if match["name"] == "claims" else methods(match["name"])
         return f"{match[1]}\n{made}\n\n{match[3]}"
 
     return MARKED.sub(block, page)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evodrop.lab.verdicts import outcomes_of
 from evodrop.lab.claims import CLAIMS
-from evodrop.lab.verdicts import read_verdicts
 from evodrop.lab.curves import read_curves
-from evodrop.lab.experiment import reopen
+from evodrop.lab.experiment import read_description
+from evodrop.lab.panels import find_panel
+from evodrop.lab.verdicts import outcomes_of, read_verdicts, write_verdicts
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))
@@ -50,15 +50,15 @@ def test_a_wrong_number_on_the_page_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("folder", PANELS, ids=lambda folder: str(folder.relative_to(RESULTS)))
-def test_kept_verdicts_follow_from_the_records(folder):
-    found = reopen(folder)
-    curves = read_curves(found.runs)
+def test_kept_verdicts_follow_from_the_records(folder, tmp_path):
+    runs, _, panel = read_description(folder)
+    curves = read_curves(runs)
     assert {curve.status for curve in curves} <= {"finished", "diverged"}
-    (outcome,) = outcomes_of(curves, found.panel)
-    assert read_verdicts(folder / "verdicts.json") == {
-        judgement.claim.id: judgement.verdict for judgement in outcome.judgements
-    }
-    fewest = 5 if found.panel.id.startswith(("fig1-20news", "fig1-reuters52")) else 3
+    (outcome,) = outcomes_of(curves, find_panel(panel))
+    assert read_verdicts(folder / "verdicts.json") == {item.claim.id: item.verdict for item in outcome.verdicts}
+    write_verdicts(outcome.verdicts, tmp_path / "verdicts.json")  # and so do the words beside them
+    assert (tmp_path / "verdicts.json").read_bytes() == (folder / "verdicts.json").read_bytes()
+    fewest = 5 if panel.startswith(("fig1-20news", "fig1-reuters52")) else 3
     assert all(len(row.seeds) >= fewest for row in outcome.summaries)
 
 

@@ -9,7 +9,7 @@ from scipy import sparse
 from specimens import svmlight
 
 from evodrop.lab.data import Documents
-from evodrop.lab.records.runs import LinearRun
+from evodrop.lab.run import Run
 
 WORDS = 40
 

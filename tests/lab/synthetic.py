@@ -31,14 +31,19 @@ def record(number, **changes):
     } | changes
 
 
-def write_run(out, records, seconds=0.01, cpu_seconds=None, data="x", **changes):
+def write_run(out, records, seconds=0.01, cpu_seconds=0.01, data="x", **changes):
     """A run's folder in ``out``, written again if it is there."""
     fields = run_fields(**changes)
     name = "-".join(
         str(fields[key]) for key in ("dataset", "network", "method", "match", "rate", "lr", "epochs", "seed")
     )
     name = re.sub("[^A-Za-z0-9.]+", "-", name)
-    header = {"run": fields, "data": data, "environment": {"python": "3.11", "cpu": "made up"}, "git": {"commit": "abc"}}
+    header = {
+        "run": fields,
+        "data": data,
+        "environment": {"python": "3.11", "cpu": "made up"},
+        "git": {"commit": "abc"},
+    }
     (out / name).mkdir(parents=True, exist_ok=True)
     (out / name / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *records)))
     timing = {"median_seconds": seconds, "median_cpu_seconds": cpu_seconds}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import torch
 from torch import nn
 
 from evodrop.lab.data import Images
-from evodrop.lab.methods import build_with
-from evodrop.lab.networks import find_sizes
+from evodrop.lab.networks import NETWORKS, Network, build_network
 from evodrop.lab.run import Run
 from evodrop.lab.training.network import NetworkTraining, prepare
 
@@ -29,7 +30,8 @@ def pixels():
 
 
 def network(method="evolutional", seed=0, rate=0.5, match="draws"):
-    model = find_sizes(build_with(_build, method, rate, match), (1, 6, 6))
+    with patch.dict(NETWORKS, tiny=Network(_build, 1, 6, CLASSES)):
+        model = build_network("tiny", method, rate, match)
     generator = torch.Generator().manual_seed(seed)
     for layer in model:
         if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -39,7 +41,7 @@ def network(method="evolutional", seed=0, rate=0.5, match="draws"):
 
 
 def _build(make):
-    places = [[] if make is None else [make()] for _ in range(2)]
+    places = [[layer for layer in (make(),) if layer is not None] for _ in range(2)]
     return nn.Sequential(
         *[nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), *places[0], nn.Flatten()],
         *[nn.Linear(144, 12), nn.ReLU(), *places[1], nn.Linear(12, CLASSES)],

@@ -180,6 +180,7 @@ def reproduce(
             return
         absent = [panel for panel in panels if name == "all" and status(panel.dataset, data) != "present"]
         panels = [panel for panel in panels if panel not in absent]
+        _checked_out(out)
         for panel in panels:
             _checked_out(out / panel.id)
             if status(panel.dataset, data) != "present" and not (out / panel.id).exists():
@@ -188,7 +189,7 @@ def reproduce(
         if check:  # read before the first run: a damaged file should not be found after hours of training
             paths = {panel.id: results / panel.id / VERDICTS_FILE for panel in panels}
             kept = {name: read_verdicts(path) for name, path in paths.items() if path.is_file()}
-            if missing := ", ".join(paths.keys() - kept.keys()):
+            if missing := ", ".join(panel.id for panel in panels if panel.id not in kept):
                 if name != "all":
                     raise FileNotFoundError(
                         f"there are no verdicts on {missing} in {results} to check against; name --results"

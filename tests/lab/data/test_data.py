@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from evodrop.lab.training.pixels import prepare
-from evodrop.lab.training.shallow import _fingerprint
+import sparse_text
 from scipy import sparse
 from sklearn.datasets import load_digits
 from specimens import SMALL, specimen, svmlight
@@ -27,6 +26,8 @@ from evodrop.lab.data import (
     load,
     status,
 )
+from evodrop.lab.training.linear import LinearTraining
+from evodrop.lab.training.network import prepare
 
 IMAGES = ["mnist", "svhn", "cifar10", "cifar100"]
 TEXTS = sorted(set(SMALL) - set(IMAGES))
@@ -86,7 +87,7 @@ def test_documents_are_read_as_they_were_written(small, tmp_path, name, form):
     assert found.train_x.indices.dtype == np.int32
     assert found.train_x.shape[1] == found.test_x.shape[1] == 40
     if name in FINGERPRINTS:
-        assert _fingerprint(found) == FINGERPRINTS[name]
+        assert LinearTraining(sparse_text.run(), found).fingerprint == FINGERPRINTS[name]
 
 
 def test_digits_are_all_of_scikit_learns():

@@ -6,11 +6,10 @@ import pytest
 from browser import COMMAND, Browser
 from synthetic import write_errors, write_realistic
 
-from evodrop.lab.verdicts import outcomes_of
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel
 from evodrop.lab.report import write_report
-from evodrop.lab.curves import read_curves
+from evodrop.lab.verdicts import outcomes_of
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
 SECTIONS = ("table", "claims", "curves", "layers", "origin")
@@ -90,7 +89,7 @@ return texts.filter(item => {{
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
-def test_a_ranking_names_all_contenders_and_says_where_the_baseline_is(browser, tmp_path, width, dark):
+def test_a_ranking_names_all_methods_and_says_where_the_baseline_is(browser, tmp_path, width, dark):
     names = ["standard", *(f"a method of the name {number}" for number in range(11)), EVIL]
     for at, name in enumerate(names):
         for seed in range(2):

@@ -1,15 +1,23 @@
-"""The commands of the runner, run as a user runs them."""
+"""The command, run as a user runs it."""
 
 from __future__ import annotations
 
+import bz2
 import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import sparse_text
 
-from evodrop import cli
-from evodrop.lab import runner
-from evodrop.lab.data import names
+from evodrop.lab import cli, runner
+from evodrop.lab.data import DATASETS
+from evodrop.lab.panels import PANELS, find_panel
+from evodrop.linear import iter_svmlight
+from evodrop.theory import report
+
+LINES = "+1 1:3 3:1\n-1 2:1 # a comment\n\n+1 1:1 4:0.5\n"
 
 
 @pytest.fixture
@@ -81,10 +89,10 @@ def test_ctrl_c_is_one_line(folder, capsys, monkeypatch):
     [
         (["compare", "--dataset", "nonsense"], "there is no data set 'nonsense'; there are digits, mnist"),
         (["compare", "--dataset", "svm:a,b"], "a is not there, or is not a file"),
-        (["compare", "--methods", "dropout"], "method is 'dropout', but those of networks are none, standard"),
-        (["compare", "--methods", " , "], "methods names none; name some of none, standard"),
-        (["compare", "--rate", "1"], "rate is 1.0, but it takes a number in [0, 1)"),
-        (["compare", "--match", "luck"], "match is 'luck', but it is one of 'draws', 'distinct', 'noise'"),
+        (["compare", "--methods", "dropout"], "--methods names 'dropout', but those of networks are none, standard"),
+        (["compare", "--methods", " , "], "--methods names none; name some of none, standard"),
+        (["compare", "--rate", "1"], "--rate is '1', but it is a number in [0, 1), or 'tune'"),
+        (["compare", "--match", "luck"], "--match is 'luck', but it is one of draws, distinct, noise"),
         (["compare", "--dataset", "mnist", "--data", "."], "Get it by: evodrop data get mnist"),
         (["reproduce", "fig3"], "there is no panel 'fig3'; the panels are fig1-real-sim"),
         (["reproduce", "fig2-mnist", "--data", "."], "Get it by: evodrop data get mnist"),
@@ -134,7 +142,7 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     code, out, _ = answer(capsys, *words)
     assert (code, out.splitlines()[-1]) == (0, "report: runs/fig1-20news/report.html")
     assert "claims of the paper" in out
-    assert "shorter than the protocol: 1 epoch a run, not 30" in out
+    assert "shorter than the protocol: 1 epoch per run, not 30" in out
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):
@@ -173,7 +181,7 @@ def test_reproduce_takes_other_step_sizes_and_shorter_runs_to_choose_them(folder
     code, _, err = answer(capsys, *words, "--steps", "fast")
     assert (code, err) == (
         1,
-        "evodrop: --steps is 'fast', but it takes numbers with commas between them, as 0.1,1,10",
+        "evodrop: --steps is 'fast', but it takes numbers with commas between, as 0.1,1,10",
     )
 
 
@@ -192,9 +200,29 @@ def test_reproduce_lists_the_panels(folder, capsys):
         "fig2-svhn",
         "Figure 2(b)",
         "svhn: downloadable",
-        "18",
-        "216,216",
+        "24",
+        "288,288",
     ]
+    code, out, _ = answer(
+        capsys, "reproduce", "list", "--data", ".", "--epochs", "2", "--seeds", "1", "--steps", "0.01"
+    )
+    line = next(line for line in out.splitlines() if "fig2-mnist" in line)
+    assert [cell.strip() for cell in line.split("│")[-3:-1]] == ["4", f"{4 * 2 * (60_000 // 128):,}"]
+    assert [line.split("│")[1].strip() for line in out.splitlines() if "│ fig" in line] == list(PANELS)
+
+
+def test_methods_that_a_panel_lacks_are_named():
+    with pytest.raises(ValueError, match=r"methods name 'gaussian', but those of fig1-bn are plain, bn, bn-standard, "):
+        find_panel("fig1-bn").cut(methods=("bn", "gaussian"))
+    with pytest.raises(ValueError, match="methods name none"):
+        find_panel("fig1-bn").cut(methods=())
+
+
+@pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
+def test_names_of_methods_fit_a_list_with_commas(panel):
+    names = [variant.name for variant in panel.variants]
+    assert len(set(names)) == len(names)
+    assert not any(set(name) & set(", ") for name in names)
 
 
 def test_data_can_be_listed_checked_and_got(folder, capsys):
@@ -214,3 +242,65 @@ def test_every_command_has_help(folder, capsys, command):
     code, out, _ = answer(capsys, command, "--help")
     assert code == 0
     assert f"{command} [OPTIONS]" in out
+
+
+def test_theory_prints_the_report_of_a_file_and_draws_it(folder, capsys):
+    (folder / "train.svm.bz2").write_bytes(bz2.compress(LINES.encode()))
+    with pytest.raises(SystemExit, match=r"^0$"):
+        cli.main(["theory", "train.svm.bz2", "--rate", "0.25"])
+    printed = capsys.readouterr().out
+    (X, _), *_ = iter_svmlight("train.svm.bz2")
+    prediction = report(X, 0.25)
+    assert printed.startswith("3 examples x 4 units, rate 0.25, k = 3 draws")
+    for row in prediction.predictions:
+        line = next(line for line in printed.splitlines() if line.startswith(f"{row.noise} "))
+        np.testing.assert_allclose(float(line.split()[1]), row.squared_norm, rtol=1e-3)
+    assert printed.splitlines()[-1] == "plot: train-theory.png"
+    assert (folder / "train-theory.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in folder.iterdir()) == ["train-theory.png", "train.svm.bz2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("", [], "holds no example"),
+        ("# nothing\n", [], "holds no example"),
+        ("1:0.5 2:1\n", [], "line 1: the line begins with '1:0.5', but a label is one finite number"),
+        ("+1 0:1\n", [], "--zero-based"),
+        ("+1\n-1\n", [], "X or its squares are 0 in all of its 2 examples"),
+        ("+1 1:nan\n", [], "not a finite number"),
+        (LINES, ["--rate", "1"], "dropout rate is 1.0, but it takes a number in [0, 1)"),
+        (LINES, ["--radius", "0"], "--radius is 0.0, but the norm of the weights is a finite number above 0"),
+        (LINES, ["--plot", "x.gif"], "one of .png, .pdf, .svg"),
+        (LINES, ["--plot", "nowhere/x.png"], "there is no folder 'nowhere'"),
+        (None, [], "there is no file 'data.svm'; check its name, or give the whole path"),
+    ],
+)
+def test_theory_says_what_is_wrong_in_one_line_and_writes_nothing(folder, text, options, words):
+    if text is not None:
+        (folder / "data.svm").write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["theory", "data.svm", *options])
+    assert str(stop.value.code).startswith("evodrop: ")
+    assert words in str(stop.value.code)
+    assert {path.name for path in folder.iterdir()} <= {"data.svm"}
+
+
+def test_the_command_runs_as_a_module_and_by_its_name(folder):
+    run = subprocess.run([sys.executable, "-m", "evodrop", "--help"], capture_output=True, text=True, check=True)
+    assert "theory" in run.stdout
+
+
+def test_without_its_extra_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; import evodrop.lab.cli"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "the command evodrop needs its extra: install evodrop[lab]\n")
+
+
+def test_help_answers_without_loading_what_a_command_needs():
+    code = (
+        "import sys; from evodrop.lab import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass\n"
+        "print([name for name in ('torch', 'numpy', 'sklearn', 'matplotlib', 'joblib') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"

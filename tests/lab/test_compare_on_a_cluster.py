@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from evodrop.cli import app
+from evodrop.lab.cli import app
 
 OPTIONS = ["compare", "--dataset", "digits", "--methods", "none,standard", "--seeds", "1", "--epochs", "1"]
 

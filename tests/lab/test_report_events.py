@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from synthetic import curve
 
-from evodrop import cli
-from evodrop.lab.verdicts import outcomes_of
+from evodrop.lab import cli
 from evodrop.lab.report import write_events
+from evodrop.lab.verdicts import outcomes_of
 
 
 @pytest.fixture

@@ -9,14 +9,13 @@ import pytest
 import tiny
 from synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
-from evodrop.lab.verdicts import outcomes_of
+from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import series
 from evodrop.lab.panels import find_panel
 from evodrop.lab.report import make_page, write_report
-from evodrop.lab.curves import read_curves
-from evodrop.lab.records.folder import RecordsError
+from evodrop.lab.store import RecordsError, keep_records
 from evodrop.lab.tables import sentences
-from evodrop.lab.training.keeping import train
+from evodrop.lab.verdicts import outcomes_of
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from synthetic import curve, layer, record, write_realistic, write_run
 
-from evodrop.lab.verdicts import outcomes_of
-from evodrop.lab.summary import band_of
-from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, interactive, save, series, styles_of
-from evodrop.lab.groups import Contender
-from evodrop.lab.panels import PANELS, find_panel
-from evodrop.lab.methods import METHODS
 from evodrop.lab.curves import read_curves
+from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, interactive, save, series, styles_of
+from evodrop.lab.groups import Variant
+from evodrop.lab.methods import METHODS
+from evodrop.lab.panels import PANELS, find_panel
+from evodrop.lab.summary import band_of
+from evodrop.lab.verdicts import outcomes_of
 from evodrop.theory.figure import COLOURS as THEORY
 
 
@@ -113,19 +113,19 @@ def test_theory_and_laboratory_have_one_palette():
 
 
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
-def test_no_two_contenders_of_a_panel_look_the_same(panel):
-    styles = styles_of(panel.contenders)
-    assert len(set(styles.values())) == len(panel.contenders)
+def test_no_two_variants_of_a_panel_look_the_same(panel):
+    styles = styles_of(panel.variants)
+    assert len(set(styles.values())) == len(panel.variants)
 
 
 def test_a_method_that_nobody_knows_has_a_style_too():
-    contenders = [Contender(f"m{number}", "n", f"m{number}") for number in range(9)]
-    styles = styles_of(contenders)
+    variants = [Variant(f"m{number}", "n", f"m{number}") for number in range(9)]
+    styles = styles_of(variants)
     assert len(set(styles.values())) == 9
 
 
 def test_all_methods_of_networks_look_different():
-    styles = styles_of([Contender(method, "digits", method) for method in METHODS])
+    styles = styles_of([Variant(method, "digits", method) for method in METHODS])
     assert len(set(styles.values())) == len(METHODS)
     assert styles["standard"][1] == styles["evolutional"][1] == "solid"
 
@@ -145,7 +145,7 @@ def test_every_line_stands_out_from_a_light_page_and_from_a_dark_one(page):
         assert (light + 0.05) / (dark + 0.05) >= 3, colour
 
 
-def test_many_contenders_are_ranked_below_their_curves(tmp_path):
+def test_many_variants_are_ranked_below_their_curves(tmp_path):
     floors = {method: 0.01 * (1 + (5 * at) % 9) for at, method in enumerate([*METHODS][:9])}
     for method, floor in floors.items():
         for seed in range(3):

@@ -1,4 +1,4 @@
-"""The house: which room may import which, and what importing costs."""
+"""Which module may import which, and what importing costs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from evodrop import jit
 from evodrop.linear.kernels import run_epoch
 
 SOURCE = Path(evodrop.__file__).parent
-ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
+ARROWS = {  # a module, and those that it may import besides itself; `nn` and `linear` never meet, nobody imports `lab`
     "definitions": set(),
     "matching": {"definitions"},
     "durable": set(),
-    "locking": set(),
     "theory": {"definitions", "durable", "matching"},
     "stream": set(),
     "jit": set(),
@@ -30,69 +29,73 @@ ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `l
     "sampling": {"definitions", "stream", "kernels", "threads"},
     "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
     "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "experiments": {"nn", "linear", "theory", "definitions", "durable", "locking", "matching"},
-    "cli": {"definitions", "experiments", "linear", "theory"},
-    "__main__": {"cli"},
+    "lab": {"nn", "linear", "theory", "definitions", "matching"},
+    "__main__": {"lab"},
 }
-LABORATORY = {  # the same for the rooms of the laboratory; those above come first
-    "data": set(),
-    "networks": set(),
-    "methods": {"networks"},
+LAB = {  # the same inside the laboratory, exactly; those above come first, so there is no cycle
+    "methods": set(),
     "run": {"methods"},
-    "training": {"datasets", "methods", "networks", "run"},
     "environment": set(),
+    "data": set(),
+    "networks": {"methods"},
+    "training": {"data", "methods", "networks", "run"},
     "store": {"environment", "run", "training"},
     "curves": {"run", "store"},
-    "live": {"datasets", "methods", "run", "store"},
-    "runner": {"datasets", "methods", "run", "store", "training"},
-    "figures": {"curves", "datasets", "methods", "run"},
-    "claims": {"curves", "datasets", "figures", "methods", "run", "store"},
-    "plotting": {"claims", "figures", "store"},
-    "report": {"claims", "curves", "figures", "plotting", "run", "store"},
-    "running": {
-        *("claims", "curves", "datasets", "figures", "live", "methods", "report", "run", "runner", "store", "training"),
+    "groups": {"curves", "methods"},
+    "panels": {"curves", "data", "groups", "methods", "run"},
+    "claims": {"panels"},
+    "summary": {"curves", "groups", "run"},
+    "verdicts": {"claims", "curves", "data", "groups", "methods", "panels", "store", "summary"},
+    "tables": {"curves", "run", "summary", "verdicts"},
+    "figures": {"groups", "store", "summary", "verdicts"},
+    "report": {"curves", "data", "figures", "panels", "store", "tables", "verdicts"},
+    "live": {"data", "methods", "run", "store"},
+    "runner": {"data", "methods", "run", "store", "training"},
+    "compare": {"data", "groups", "methods", "panels", "training"},
+    "experiment": {
+        *("curves", "data", "figures", "live", "methods", "panels", "report", "run", "runner", "store", "verdicts"),
     },
+    "cli": {"compare", "data", "experiment", "live", "panels", "report", "tables", "training", "verdicts"},
 }
 
 
-def imported_rooms(path, house="evodrop"):
-    """The first names after the house's own in what a file imports, at its head or in its functions."""
+def imported_modules(path, package="evodrop"):
+    """The first names after the package's own in what a file imports, at its head or in its functions."""
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == house:
+        if isinstance(node, ast.ImportFrom) and node.module == package:
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from _room(node.module, house)
+            yield from _module(node.module, package)
         elif isinstance(node, ast.Import):
-            yield from (room for name in node.names for room in _room(name.name, house))
+            yield from (module for name in node.names for module in _module(name.name, package))
 
 
-def _room(module, house):
-    if module.startswith(f"{house}."):
-        yield module.removeprefix(f"{house}.").split(".")[0]
+def _module(name, package):
+    if name.startswith(f"{package}."):
+        yield name.removeprefix(f"{package}.").split(".")[0]
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_point_one_way(path):
-    room = path.relative_to(SOURCE).with_suffix("").parts[0]
-    if room == "__init__":
-        assert set(imported_rooms(path)) == set()
+    module = path.relative_to(SOURCE).with_suffix("").parts[0]
+    if module == "__init__":
+        assert set(imported_modules(path)) == set()
     else:
-        assert set(imported_rooms(path)) <= ROOMS[room] | {room}
+        assert set(imported_modules(path)) <= ARROWS[module] | {module}
 
 
-@pytest.mark.parametrize("room", LABORATORY)
-def test_imports_in_the_laboratory_point_one_way(room):
-    laboratory = SOURCE / "experiments"
-    paths = [*(laboratory / room).rglob("*.py"), *laboratory.glob(f"{room}.py")]
-    entered = {other for path in paths for other in imported_rooms(path, "evodrop.lab")}
+@pytest.mark.parametrize("module", LAB)
+def test_imports_in_the_laboratory_point_one_way(module):
+    paths = [*(SOURCE / "lab" / module).rglob("*.py"), *(SOURCE / "lab").glob(f"{module}.py")]
+    imported = {other for path in paths for other in imported_modules(path, "evodrop.lab")} - {module}
     assert paths
-    assert entered - {room} == LABORATORY[room]
-    assert entered - {room} <= set(list(LABORATORY)[: list(LABORATORY).index(room)])
+    assert imported == LAB[module]
+    assert imported <= set(list(LAB)[: list(LAB).index(module)])
 
 
-def test_every_room_of_the_laboratory_has_its_arrows():
-    rooms = {path.stem for path in (SOURCE / "experiments").iterdir()} - {"__init__", "__pycache__", "templates"}
-    assert rooms == set(LABORATORY)
+def test_every_module_of_the_laboratory_has_its_arrows():
+    modules = {path.stem for path in (SOURCE / "lab").iterdir()} - {"__init__", "__pycache__", "templates"}
+    assert modules == set(LAB)
 
 
 def imported_packages(path):
@@ -112,37 +115,35 @@ def test_what_is_imported_is_declared():
         for lines in (project["dependencies"], extras["torch"] + extras["lab"], extras["dask"])
     )
     for path in set(SOURCE.rglob("*.py")) - {SOURCE / "nn" / "tiles.py"}:  # whose absence is provided for
-        room = path.relative_to(SOURCE).with_suffix("").parts[0]
-        may = plain | (extra if room in ("nn", "experiments", "cli") or path.stem == "figure" else set())
-        may |= cluster if room == "linear" else set()
+        module = path.relative_to(SOURCE).with_suffix("").parts[0]
+        may = plain | (extra if module in ("nn", "lab") or path.stem == "figure" else set())
+        may |= cluster if module == "linear" else set()
         assert set(imported_packages(path)) <= may, path
 
 
-def test_the_map_names_every_public_room():
-    for room in evodrop.__all__:
-        if room != "__version__":
-            assert f"``{room}``" in evodrop.__doc__
-            assert getattr(evodrop, room).__name__ == f"evodrop.{room}"
-    with pytest.raises(AttributeError, match="no attribute 'door'"):
-        _ = evodrop.door
+def test_the_map_names_every_public_module():
+    for module in evodrop.__all__:
+        if module != "__version__":
+            assert f"``{module}``" in evodrop.__doc__
+            assert getattr(evodrop, module).__name__ == f"evodrop.{module}"
+    with pytest.raises(AttributeError, match="no attribute 'gate'"):
+        _ = evodrop.gate
     assert set(evodrop.__all__) <= set(dir(evodrop))
 
 
-FOLDERS = [path.parent for path in sorted(SOURCE.glob("experiments/**/__init__.py"))]
+FOLDERS = [path.parent for path in sorted(SOURCE.glob("lab/**/__init__.py"))]
 
 
 @pytest.mark.parametrize("folder", [SOURCE / "nn", *FOLDERS], ids=lambda path: path.name)
-def test_the_map_of_a_folder_names_every_room_there(folder):
-    rooms = {path.stem for path in folder.iterdir()} - {"__init__", "__pycache__"}
-    map_of_rooms = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
-    assert {room for room in rooms if f"``{room}``" not in map_of_rooms} == set()
+def test_the_map_of_a_folder_names_every_module_there(folder):
+    modules = {path.stem for path in folder.iterdir()} - {"__init__", "__pycache__", "templates"}
+    described = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert {module for module in modules if f"``{module}``" not in described} == set()
 
 
-@pytest.mark.parametrize(
-    "room", ["networks", "training", "run", "store", "curves", "figures", "claims", "plotting", "report"]
-)
-def test_the_rooms_of_the_laboratory_keep_their_public_names(room):
-    module = importlib.import_module(f"evodrop.lab.{room}")
+@pytest.mark.parametrize("module", LAB)
+def test_the_modules_of_the_laboratory_keep_their_public_names(module):
+    module = importlib.import_module(f"evodrop.lab.{module}")
     assert module.__all__
     assert all(hasattr(module, name) for name in module.__all__)
 
@@ -178,6 +179,6 @@ def test_importing_is_quick():
     assert min(float(fresh(time.format("import torch", "evodrop.nn"))) for _ in range(3)) < 1.5
 
 
-def test_without_torch_the_door_says_what_it_needs():
+def test_without_torch_the_import_says_what_it_needs():
     code = "import sys; sys.modules['torch'] = None\ntry: import evodrop.nn\nexcept ImportError as error: print(error)"
     assert fresh(code) == "evodrop.nn needs PyTorch: pip install 'evodrop[torch]'"
