@@ -44,28 +44,30 @@ def data(tmp_path_factory):
 def done(data):
     """A quick reproduction, and its folder."""
     out = data / "out"
-    return carry_out(QUICK, out, data=data, jobs=1, command="evodrop reproduce fig1-20news --quick"), out
+    outcomes, failed = carry_out(QUICK, out, data=data, jobs=1, command="evodrop reproduce fig1-20news --quick")
+    assert failed == []
+    return outcomes, out
 
 
 def test_a_comparison_from_end_to_end(tmp_path):
     panel = panel_for("digits", ["standard", "evolutional"], seeds=2, epochs=1)
-    findings = carry_out(panel, tmp_path / "out", jobs=1, command="evodrop compare [this]")
-    (outcome,) = findings.outcomes
+    report = tmp_path / "out" / "report.html"
+    (outcome,), failed = carry_out(panel, tmp_path / "out", jobs=1, command="evodrop compare [this]")
     assert [(row.label, row.seeds) for row in outcome.summaries] == [("standard", (0, 1)), ("evolutional", (0, 1))]
     assert outcome.baseline == "standard"
-    assert findings.failed == []
-    assert "evodrop compare [this]" in findings.report.read_text()
+    assert failed == []
+    assert "evodrop compare [this]" in report.read_text()
     names = {path.name for path in (tmp_path / "out").iterdir() if path.is_file()}
     assert names == {"experiment.json", "figure.pdf", "figure.png", "report.html"}
-    before = findings.report.read_bytes()
-    os.remove(findings.report)
-    again = carry_out(panel, tmp_path / "out", jobs=1, command="evodrop compare [this]")
-    assert again.report.read_bytes() == before
+    before = report.read_bytes()
+    os.remove(report)
+    carry_out(panel, tmp_path / "out", jobs=1, command="evodrop compare [this]")
+    assert report.read_bytes() == before
 
 
 def test_another_question_in_the_same_folder_is_answered_alone(tmp_path):
     carry_out(panel_for("digits", ["none"], seeds=1, epochs=1), tmp_path, jobs=1)
-    (outcome,) = carry_out(panel_for("digits", ["standard"], seeds=1, epochs=2), tmp_path, jobs=1).outcomes
+    (outcome,), _ = carry_out(panel_for("digits", ["standard"], seeds=1, epochs=2), tmp_path, jobs=1)
     assert [run.method for run in outcome.runs] == ["standard"]
     assert len(read_curves([tmp_path])) == 2  # the other run stays
 
@@ -78,17 +80,17 @@ def test_no_epochs_are_not_the_usual_number(tmp_path):
 
 def test_a_grid_is_searched_with_the_first_seed_alone(tmp_path):
     name = sparse_text.write_pair(tmp_path)
-    findings = carry_out(panel_for(name, ["standard"], seeds=2, epochs=1), tmp_path / "out", jobs=1)
+    (outcome,), _ = carry_out(panel_for(name, ["standard"], seeds=2, epochs=1), tmp_path / "out", jobs=1)
     curves = read_curves([tmp_path / "out"])
     assert sorted(curve.lr for curve in curves if curve.seed == 0) == sorted(LINEAR_GRID)
     (other,) = [curve for curve in curves if curve.seed == 1]
-    assert findings.outcomes[0].summaries[0].lr == other.lr == 0.1
+    assert outcome.summaries[0].lr == other.lr == 0.1
 
 
 def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "RATES", (0.2, 0.9))
     panel = panel_for("digits", ["none", "standard"], seeds=2, epochs=2, rate="tune")
-    findings = carry_out(panel, tmp_path, jobs=1, tune_rates=True)
+    (outcome,), _ = carry_out(panel, tmp_path, jobs=1, tune_rates=True)
     trials = [curve for curve in read_curves([tmp_path]) if curve.dataset == "validation:digits"]
     assert sorted((curve.method, curve.rate, curve.epochs) for curve in trials) == [
         ("standard", 0.2, 1),
@@ -97,16 +99,15 @@ def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
     headers = [read_records(curve.folder)[0] for curve in trials]
     assert {header["run"]["dataset"] for header in headers} == {"validation:digits"}
     best = min((curve.test[-5:].mean(), curve.rate) for curve in trials)[1]
-    (outcome,) = findings.outcomes
     assert {run.rate for run in outcome.runs if run.method == "standard"} == {best}
     assert [row.label for row in outcome.summaries] == ["none", f"standard{f', rate {best:g}' * (best != 0.5)}"]
     assert len(json.loads((tmp_path / "experiment.json").read_text())["runs"]) == 6
     ((method, tried),) = outcome.rates.items()
     assert (method, tried[0].rate, sorted(trial.rate for trial in tried)) == ("standard", best, [0.2, 0.9])
-    page = findings.report.read_text()
+    page = (tmp_path / "report.html").read_text()
     assert all(f"{100 * trial.test[-5:].mean():.2f}%" in page for trial in tried)
-    again = reopen([tmp_path], tmp_path / "again", "")
-    assert again.report.read_bytes() == findings.report.read_bytes()
+    reopen([tmp_path], tmp_path / "again", "")
+    assert (tmp_path / "again" / "report.html").read_text() == page
 
 
 @pytest.mark.parametrize(("seeds", "epochs"), [(3, 100), (3, 5), (1, 10), (1, 9), (2, 2)])
@@ -124,15 +125,15 @@ def test_tuning_that_cannot_compare_two_rates_is_refused_before_anything_is_writ
         carry_out(panel, tmp_path / "out", jobs=1, tune_rates=True)
     assert not (tmp_path / "out").exists()
     none = panel_for("digits", ["none"], seeds=1, epochs=3)  # which has no rate
-    assert carry_out(none, tmp_path / "out", jobs=1, tune_rates=True).failed == []
+    assert carry_out(none, tmp_path / "out", jobs=1, tune_rates=True)[1] == []
 
 
 def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
     monkeypatch.setattr(experiment, "RATES", (0.2, 0.5))
     panel = panel_for("digits", ["all"], seeds=1, epochs=4, rate="tune")
-    findings = carry_out(panel, tmp_path, jobs=1, tune_rates=True)
-    (outcome,), rated = findings.outcomes, [method for method in METHODS if METHODS[method].uses_rate]
-    assert findings.failed == []
+    (outcome,), failed = carry_out(panel, tmp_path, jobs=1, tune_rates=True)
+    rated = [method for method in METHODS if METHODS[method].uses_rate]
+    assert failed == []
     assert sorted(outcome.rates) == sorted(rated)
     assert all(sorted(trial.rate for trial in tried) == [0.2, 0.5] for tried in outcome.rates.values())
     assert {item.method: item.rate for item in outcome.variants if item.method in rated} == {
@@ -142,8 +143,8 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
     ranked = [errors[row["method"]] for row in cells(outcome)]
     assert ranked == sorted(errors.values())
     assert len(ranked) == len(METHODS)
-    page, printed = findings.report.read_text(), io.StringIO()
-    show(findings.outcomes, Console(file=printed))
+    page, printed = (tmp_path / "report.html").read_text(), io.StringIO()
+    show([outcome], Console(file=printed))
     assert RANKED in page
     assert "The least test error comes first" in printed.getvalue()
 
@@ -157,9 +158,9 @@ def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):
         return whole(run, *rest)
 
     monkeypatch.setattr(runner, "records_of", records_of)
-    findings = carry_out(dataclasses.replace(SHORT, seeds=2), tmp_path / "some", jobs=1)
-    assert [(ending.run.seed, ending.error) for ending in findings.failed] == [(1, "MemoryError: no room")]
-    assert findings.outcomes[0].summaries[0].seeds == (0,)
+    (outcome,), failed = carry_out(dataclasses.replace(SHORT, seeds=2), tmp_path / "some", jobs=1)
+    assert [(result.run.seed, result.error) for result in failed] == [(1, "MemoryError: no room")]
+    assert outcome.summaries[0].seeds == (0,)
     monkeypatch.setattr(runner, "records_of", lambda *_: 1 / 0)
     with pytest.raises(ValueError, match="none of the 1 runs came to its end"):
         carry_out(SHORT, tmp_path / "none", jobs=1)
@@ -192,8 +193,7 @@ def test_the_folder_is_held_until_the_report_is_written(tmp_path, monkeypatch):
 
 
 def test_a_panel_of_the_paper_from_end_to_end(done):
-    findings, out = done
-    (outcome,) = findings.outcomes
+    (outcome,), out = done
     assert [row.label for row in outcome.summaries] == [variant.label for variant in NEWS.variants]
     assert all(row.seeds == (0, 1) for row in outcome.summaries)
     assert [verdict.claim for verdict in outcome.verdicts] == [claim for claim in CLAIMS if claim.panel == NEWS.id]
@@ -208,28 +208,27 @@ def test_a_panel_of_the_paper_from_end_to_end(done):
 
 
 def test_the_report_can_be_made_again_from_the_folder_alone(done, tmp_path):
-    findings, out = done
+    _, out = done
     assert read_description(out) == ([out], "evodrop reproduce fig1-20news --quick", NEWS.id)
-    again = reopen([out], tmp_path, "another command")
-    assert again.report.read_bytes() == findings.report.read_bytes()
-    single = reopen([read_curves([out])[0].folder], tmp_path, "evodrop report <one>")
-    assert "evodrop report &lt;one&gt;" in single.report.read_text()
-    assert single.outcomes[0].panel is None
+    reopen([out], tmp_path, "another command")
+    assert (tmp_path / "report.html").read_bytes() == (out / "report.html").read_bytes()
+    (single,) = reopen([read_curves([out])[0].folder], tmp_path, "evodrop report <one>")
+    assert "evodrop report &lt;one&gt;" in (tmp_path / "report.html").read_text()
+    assert single.panel is None
 
 
 def test_a_report_covers_the_finished_runs_of_the_panel_by_whichever_command(data, tmp_path):
     some = QUICK.cut(methods=("water-filling", "standard"))
-    findings = carry_out(some, tmp_path, data=data, jobs=1)
-    assert [row.label for row in findings.outcomes[0].summaries] == ["standard", "water-filling"]
-    assert {item.verdict for item in findings.outcomes[0].verdicts} == {"not measured"}
-    assert findings.outcomes[0].shortened[-1] == "not run: data-dependent, data-dependent, matched noise, none"
+    (outcome,), _ = carry_out(some, tmp_path, data=data, jobs=1)
+    assert [row.label for row in outcome.summaries] == ["standard", "water-filling"]
+    assert {item.verdict for item in outcome.verdicts} == {"not measured"}
+    assert outcome.shortened[-1] == "not run: data-dependent, data-dependent, matched noise, none"
     (run, *_) = [curve.folder for curve in read_curves([tmp_path]) if curve.method == "standard"]
     lines = (run / "records.jsonl").read_text().splitlines(True)
     for name, kept in (("stranger", [lines[0].replace('"standard"', '"uniform"'), *lines[1:]]), ("begun", lines[:-1])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "records.jsonl").write_text("".join(kept))
-    more = carry_out(QUICK.cut(methods=("data-dependent",), seeds=3), tmp_path, data=data, jobs=1)
-    (outcome,) = more.outcomes
+    (outcome,), _ = carry_out(QUICK.cut(methods=("data-dependent",), seeds=3), tmp_path, data=data, jobs=1)
     seeds = {row.label: row.seeds for row in outcome.summaries}
     assert seeds == {"standard": (0, 1), "data-dependent": (0, 1, 2), "water-filling": (0, 1)}
     assert "not measured" not in {item.verdict for item in outcome.verdicts}
@@ -237,8 +236,7 @@ def test_a_report_covers_the_finished_runs_of_the_panel_by_whichever_command(dat
 
 
 def test_claims_that_held_and_hold_no_longer_are_told(done):
-    findings, _ = done
-    (outcome,) = findings.outcomes
+    (outcome,), _ = done
     held = {item.claim.id: "holds" for item in outcome.verdicts}
     lost = [item for item in outcome.verdicts if item.verdict not in ("holds", "not measured")]
     assert lost
