@@ -35,7 +35,7 @@ def test_cells_say_what_the_summary_found(outcome):
     assert (none["test error"], none["change"], none["runs"]) == ("diverged", "-", "1\xa0seed, 1\xa0diverged")
     assert (standard["test error"], standard["change"]) == ("20.00%\xa0±\xa00.00", "baseline")
     assert [standard[name] for name in COLUMNS[3:6]] == ["10\xa0ms", "500", "500"]
-    assert uniform["to test target"] == "0\xa0of\xa03\xa0reach\xa0it"
+    assert uniform["to test target"] == "900,\xa0+80.0% (+80.0\xa0to\xa0+80.0), 3\xa0of\xa03\xa0never"
     assert evolutional["change"] == "-75.0% (-75.0\xa0to\xa0-75.0)"
     assert evolutional["to training target"].startswith("300,\xa0-40.0% (")
     assert evolutional["time per step"] == "2\xa0ms"
