@@ -79,11 +79,11 @@ def read_documents(dataset: Dataset, form: Form, folder: Path) -> Documents:
 
 def _read(path: Path, rows: int | None, n_features: int) -> Table:
     """The examples of a file, of which there must be so many, if that is known."""
+    _refuse_bomb(path)
     from scipy import sparse
 
     from evodrop.linear import iter_svmlight
 
-    _refuse_bomb(path)
     tables, found = [], 0
     try:
         for table in iter_svmlight(path, n_features=n_features):
