@@ -25,7 +25,7 @@ from evodrop.experiments.datasets import PAIR, Documents, Images, data_folder, l
 from evodrop.experiments.datasets.loading import pair_paths
 from evodrop.experiments.datasets.splits import VALIDATION, held_out
 from evodrop.experiments.methods import LINEAR
-from evodrop.experiments.run import DIVERGED, FINAL, FINISHED, RUNNING, LayerStatistics, Record, Run
+from evodrop.experiments.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
 __all__ = ["Evaluation", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
 
@@ -93,12 +93,7 @@ class Training:
         return min(self.iterations, self.iteration - self.iteration % every + every)
 
     def make_record(
-        self,
-        lr: float,
-        noisy: tuple[float | None, float],
-        clean: Evaluation,
-        test: Evaluation,
-        layers: list[LayerStatistics],
+        self, lr: float, noisy: tuple[float | None, float], clean: Evaluation, test: Evaluation, layers: list[Any]
     ) -> Record:
         """The record of this iteration, and with it the status. ``noisy`` has the error and the loss with noise."""
         sound = math.isfinite(noisy[1]) and clean.loss is not None and test.loss is not None
