@@ -179,8 +179,7 @@ def read_records(folder: Folder) -> tuple[Line, list[Line]]:
 
 def finished_records(folder: Folder, run: Run) -> list[Line] | None:
     """The records of a run that has ended and left nothing behind, or None: ask before loading data for it."""
-    folder = Path(folder)
-    if not (folder / RECORDS).is_file() or any((folder / name).exists() for name in (CHECKPOINT, LOCK)):
+    if any((Path(folder) / name).exists() for name in (CHECKPOINT, LOCK)):
         return None
     with suppress(RecordsError):
         header, records = read_records(folder)

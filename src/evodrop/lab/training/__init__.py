@@ -92,12 +92,7 @@ class Training:
         return min(self.iterations, self.iteration - self.iteration % every + every)
 
     def make_record(
-        self,
-        lr: float,
-        noisy: tuple[float | None, float],
-        clean: Evaluation,
-        test: Evaluation,
-        layers: list[LayerStatistics],
+        self, lr: float, noisy: tuple[float | None, float], clean: Evaluation, test: Evaluation, layers: list[Any]
     ) -> Record:
         """The record of this iteration, and with it the status. ``noisy`` has the error and the loss with noise."""
         sound = math.isfinite(noisy[1]) and clean.loss is not None and test.loss is not None
