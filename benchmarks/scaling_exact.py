@@ -13,12 +13,12 @@ from gloo import on_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from evodrop._kernels.rows import RANK_STEP
 from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.nn import EvolutionalDropout, convert_sync
 from evodrop.nn.draw import draw_seed
 from evodrop.nn.operator import noise
 from evodrop.nn.sync import global_moments
-from evodrop.stream import RANK_STEP
 
 SHARES = {2: (37, 0), 3: (40, 0, 88)}  # examples of each rank
 LEARNED, STEPS = (10, 6), 50

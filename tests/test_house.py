@@ -13,25 +13,23 @@ from pathlib import Path
 import pytest
 
 import evodrop
-from evodrop import jit
+from evodrop._kernels.compile import _sources
 from evodrop.linear.kernels import run_epoch
 
 SOURCE = Path(evodrop.__file__).parent
 ROOMS = {  # a room, and the rooms that it may enter besides itself; `nn` and `linear` never meet
-    "definitions": set(),
-    "matching": {"definitions"},
+    "_checks": set(),
+    "definitions": {"_checks"},
+    "noise": {"_checks", "definitions"},
+    "_kernels": {"_checks", "noise"},
+    "sampling": {"_checks", "_kernels", "noise"},
     "durable": set(),
     "locking": set(),
-    "theory": {"definitions", "durable", "matching"},
-    "stream": set(),
-    "jit": set(),
-    "kernels": {"definitions", "stream", "jit"},
-    "threads": {"kernels"},
-    "sampling": {"definitions", "stream", "kernels", "threads"},
-    "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
-    "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "experiments": {"nn", "linear", "theory", "definitions", "durable", "locking", "matching"},
-    "cli": {"definitions", "experiments", "linear", "theory"},
+    "theory": {"_checks", "definitions", "durable", "noise"},
+    "nn": {"_checks", "_kernels", "definitions", "noise", "sampling"},
+    "linear": {"_checks", "_kernels", "definitions", "noise"},
+    "experiments": {"nn", "linear", "theory", "_checks", "definitions", "durable", "locking", "noise"},
+    "cli": {"_checks", "definitions", "experiments", "linear", "theory"},
     "__main__": {"cli"},
 }
 LABORATORY = {  # the same for the rooms of the laboratory; those above come first
@@ -104,7 +102,7 @@ def test_what_is_imported_is_declared():
         {re.match(r"[\w-]+", line)[0] for line in lines}
         for lines in (project["dependencies"], extras["torch"] + extras["lab"], extras["dask"])
     )
-    for path in set(SOURCE.rglob("*.py")) - {SOURCE / "nn" / "tiles.py"}:  # whose absence is provided for
+    for path in SOURCE.rglob("*.py"):
         room = path.relative_to(SOURCE).with_suffix("").parts[0]
         may = plain | (extra if room in ("nn", "experiments", "cli") or path.stem == "figure" else set())
         may |= cluster if room == "linear" else set()
@@ -158,8 +156,8 @@ def test_importing_brings_no_more_than_it_needs(statement, absent):
 
 def test_machine_code_is_made_anew_when_any_kernel_has_changed():
     """numba's cache stamps the file of a kernel alone; ours stamps all of them."""
-    assert run_epoch._cache._cache_file._source_stamp[1] == jit._sources()
-    assert len(jit._sources()) == 64
+    assert run_epoch._cache._cache_file._source_stamp[1] == _sources()
+    assert len(_sources()) == 64
 
 
 def test_importing_is_quick():

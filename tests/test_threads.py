@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch  # brings OpenMP along
 
-from evodrop import threads
-from evodrop.kernels import Task, build_table
-from evodrop.threads import run_section, useful_threads
+from evodrop._kernels import threads
+from evodrop._kernels.rows import Task, build_table
+from evodrop._kernels.threads import run_section, useful_threads
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(301, 500))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.kernels import integer_masses as masses_of_the_cpu
+from evodrop._kernels.rows import integer_masses as masses_of_the_cpu
 from evodrop.nn.alias import build_table, integer_masses, table_bits
 
 SIZES = [1, 2, 3, 8, 1000, 1024]

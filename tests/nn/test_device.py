@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from evodrop.kernels import Task
+from evodrop._kernels.rows import Task
+from evodrop._kernels.threads import run_section
 from evodrop.nn import EvolutionalDropout, EvolutionalDropout2d, device, functional, use_backend
-from evodrop.threads import run_section
 
 OPTIONS = [
     {},

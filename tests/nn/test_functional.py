@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from evodrop.definitions import expected_kept, n_draws, sampling_probabilities, second_moments
-from evodrop.matching import draws_for_kept
 from evodrop.nn import functional as F
+from evodrop.noise import draws_for_kept
 
 FUNCTIONS = [F.evolutional_dropout, F.multinomial_dropout, F.bernoulli_dropout]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]

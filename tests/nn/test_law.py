@@ -8,8 +8,8 @@ import torch
 from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
 from evodrop.definitions import expected_kept, keep_probabilities, sampling_probabilities, second_moments
-from evodrop.matching import draws_for_kept, draws_for_noise, most_draws
 from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.noise import draws_for_kept, draws_for_noise, most_draws
 
 
 def counts_of(output, probs, k):

@@ -199,7 +199,7 @@ def test_eight_threads_at_once(threads):
 def test_use_before_and_after_a_fork(team):
     code = f"""
 import os, torch
-from evodrop import threads
+from evodrop._kernels import threads
 from evodrop.nn.functional import evolutional_dropout
 if {team != "OpenMP"}:
     threads._openmp = lambda: None

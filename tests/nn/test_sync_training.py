@@ -16,11 +16,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from evodrop._kernels.rows import RANK_STEP
 from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.nn import EvolutionalDropout, convert_sync
 from evodrop.nn.draw import draw_seed
 from evodrop.nn.operator import noise
-from evodrop.stream import RANK_STEP
 
 SHARES, STEPS = (10, 6), 50
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler")

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from evodrop.definitions import checked_rate
-from evodrop.matching import MATCHES
+from evodrop._checks import checked_rate
+from evodrop.noise import MATCHES
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,7 +90,7 @@ def make_dropout(method: str, rate: float = 0.5, match: str = "draws") -> Callab
     Args:
         method: a key of :data:`METHODS` that has a layer of its own; :func:`build_with` takes the others too.
         rate: fraction of the units to drop.
-        match: what the number of draws is matched to, see :mod:`evodrop.matching`. Methods that draw nothing ignore it.
+        match: what the number of draws is matched to, see :mod:`evodrop.noise`. Methods that draw nothing ignore it.
 
     Examples:
         >>> make_dropout("evolutional", 0.5, "noise")()

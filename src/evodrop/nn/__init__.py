@@ -20,8 +20,6 @@
 ``cpu``         the path of numba kernels
 ``device``      the path of plain torch operations
 ``alias``       the alias table of that path
-``gpu``         the path of Triton kernels, with the same noise as that of plain torch
-``tiles``       those kernels
 ``neighbours``  the weighted layers before and after a dropout
 ``kinds``       kinds of layers
 ``statistics``  probabilities of a whole data set

@@ -1,6 +1,6 @@
 """An alias table in plain torch operations, exact: every unit owns its integer mass to the last bit.
 
-On the CPU one loop fills the buckets in turn (:func:`evodrop.kernels.balance`). A device has no use for a loop of d
+On the CPU one loop fills the buckets in turn (``_kernels.rows.balance``). A device has no use for a loop of d
 steps, but who fills whom follows from two running sums: what the poor units lack, and what the rich ones can spare.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from evodrop.stream import MASS_BITS
+from evodrop._kernels.rows import MASS_BITS
 
 __all__ = ["build_table", "integer_masses", "table_bits"]
 
@@ -22,7 +22,7 @@ def table_bits(d: int) -> int:
 
 
 def build_table(probs: Tensor) -> Tensor:
-    """A number per bucket: the threshold, and in the last bits another unit, as :func:`evodrop.kernels.balance` packs.
+    """A number per bucket: the threshold, and in the last bits another unit, as ``_kernels.rows.balance`` packs.
 
     Each bucket holds the share 2^62 / 2^bits: its own unit's mass up to the threshold, a richer unit's above. In the
     order of the units, the rich give to the poor. Let ``wanted`` be the running sum of what is lacking and ``offered``
@@ -43,7 +43,7 @@ def build_table(probs: Tensor) -> Tensor:
 
 
 def integer_masses(probs: Tensor) -> Tensor:
-    """Integers that sum to 2^62 in proportion to probs, as :func:`evodrop.kernels.integer_masses` makes them."""
+    """Integers that sum to 2^62 in proportion to probs, as :func:`evodrop._kernels.rows.integer_masses` makes them."""
     scale: float | Tensor = 2.0**MASS_BITS
     for _ in range(2):
         exact = probs * scale

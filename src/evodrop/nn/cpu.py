@@ -9,11 +9,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from evodrop._kernels.rows import Task, drop_rows, plan_draws, scale_rows
+from evodrop._kernels.threads import run_section, useful_threads
 from evodrop.definitions import n_draws
-from evodrop.kernels import Task, drop_rows, plan_draws, scale_rows
 from evodrop.nn.law import Law, find_chances
 from evodrop.sampling import draw_counts, draw_mask
-from evodrop.threads import run_section, useful_threads
 
 __all__ = ["drop", "multiply", "sum_squares"]
 

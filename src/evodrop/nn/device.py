@@ -1,7 +1,7 @@
 """The path for every other device: plain torch operations, exact as well.
 
-Integer masses, an alias table and the words of :mod:`evodrop.stream`, as on the CPU; only who fills whose bucket in
-the table differs. Counts are added up as integers, and nothing is read back to the host.
+Integer masses, an alias table and the words of :mod:`evodrop._kernels.rows`, as on the CPU; only who
+fills whose bucket in the table differs. Counts are added up as integers, and nothing is read back to the host.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from evodrop._kernels.rows import GOLDEN, HASH, MASS_BITS, ROW_STEP
 from evodrop.nn.alias import build_table, table_bits
 from evodrop.nn.law import Chances, Law, find_chances
-from evodrop.stream import GOLDEN, HASH, MASS_BITS, ROW_STEP
 
 __all__ = ["count_type", "draw_noise", "drop", "find", "multiply", "scale_for", "sum_squares", "wide"]
 
@@ -109,8 +109,8 @@ def _draw_mask(keep: Tensor, size: int, seed: Tensor) -> Tensor:
 def _words(seed: Tensor, size: int, draws: Tensor) -> Tensor:
     """The top 62 bits of the words of ``size`` rows at the given counters. Products wrap round modulo 2^64."""
     rows = torch.arange(size, device=draws.device)[:, None]
-    keys = _hashed(seed + rows * _signed(ROW_STEP))
-    return _shifted(_hashed(keys + draws * _signed(GOLDEN)), 64 - MASS_BITS)
+    keys = _hashed(seed + rows * _signed(int(ROW_STEP)))
+    return _shifted(_hashed(keys + draws * _signed(int(GOLDEN))), 64 - MASS_BITS)
 
 
 def _hashed(z: Tensor) -> Tensor:

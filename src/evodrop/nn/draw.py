@@ -11,24 +11,24 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from evodrop.definitions import checked_keep, checked_masses
-from evodrop.nn import cpu, gpu
+from evodrop._checks import checked_keep, checked_masses
+from evodrop._kernels.rows import RANK_STEP
+from evodrop.nn import cpu
 from evodrop.nn import device as device_path
 from evodrop.nn.law import Law
 from evodrop.nn.layout import to_rows, write_rows
-from evodrop.stream import RANK_STEP
 
 __all__ = ["draw", "draw_seed", "path_for", "use_backend"]
 
 _DISTRIBUTED = torch.distributed.is_available()
-BACKENDS = ("auto", "numba", "torch", "triton")
+BACKENDS = ("auto", "numba", "torch")
 _backend: ContextVar[str] = ContextVar("evodrop_backend", default="auto")
 
 
 @contextmanager
 def use_backend(name: str) -> Iterator[None]:
-    """Choose the path within a ``with`` block: ``"numba"`` (CPU only), ``"triton"`` (CUDA only), ``"torch"`` (any
-    device), or ``"auto"``: by the device, and on CUDA by whether Triton works. torch and triton give the same noise.
+    """Choose the path within a ``with`` block: ``"numba"`` (CPU only), ``"torch"`` (any device), or ``"auto"``: numba
+    on the CPU, torch elsewhere.
 
     Examples:
         >>> from evodrop.nn.functional import evolutional_dropout
@@ -49,12 +49,7 @@ def path_for(device: torch.device) -> ModuleType:
     backend = _backend.get()
     if backend == "numba" and device.type != "cpu":
         raise ValueError(f"the numba backend takes CPU tensors, but the input is on {device}; use the backend 'auto'")
-    if backend == "triton" and (reason := gpu.obstacle(device)):
-        raise ValueError(f"the triton backend cannot be used: {reason}; use the backend 'auto'")
-    if backend == "numba" or (backend == "auto" and device.type == "cpu"):
-        return cpu
-    by_triton = backend == "triton" or (backend == "auto" and device.type == "cuda" and not gpu.obstacle(device))
-    return gpu if by_triton else device_path
+    return cpu if backend == "numba" or (backend == "auto" and device.type == "cpu") else device_path
 
 
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evodrop.definitions import checked_rate
-from evodrop.matching import MATCHES
+from evodrop._checks import checked_rate
 from evodrop.nn.law import Law
 from evodrop.nn.layout import checked_dims, count_units
 from evodrop.nn.noise import apply_noise
+from evodrop.noise import MATCHES
 
 __all__ = [
     "bernoulli_dropout",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import checked_keep, checked_masses, checked_rate
+from evodrop._checks import checked_keep, checked_masses, checked_rate
 from evodrop.nn import functional as F
 from evodrop.nn.statistics import probabilities_of
 

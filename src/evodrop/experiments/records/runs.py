@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.experiments.methods import LINEAR, LINEAR_METHODS, METHODS
-from evodrop.matching import MATCHES
+from evodrop.noise import MATCHES
 
 __all__ = ["AnyRun", "LinearRun", "Run"]
 
@@ -86,7 +86,7 @@ class Run(AnyRun):
         lr: the step size at the start.
         epochs: passes over the training data.
         rate: fraction of the units to drop.
-        match: what the number of draws is matched to, see :mod:`evodrop.matching`.
+        match: what the number of draws is matched to, see :mod:`evodrop.noise`.
         batch_size: examples a step; an epoch leaves out what does not fill a batch.
         momentum: of SGD.
         weight_std: standard deviation of the initial weights.

@@ -34,7 +34,7 @@ class Question(NamedTuple):
         methods: names, or "all" among them; by default the usual ones of a network, or of linear models for text.
         network: "auto" is the one that the paper has for the data set.
         rate: fraction to drop, or "tune": chosen for each method on a part of the training data.
-        match: what the number of draws is matched to, see :mod:`evodrop.matching`.
+        match: what the number of draws is matched to, see :mod:`evodrop.noise`.
         seeds, epochs: how many.
         lr: the step size, or "grid": chosen for each method from the paper's grid on the training data.
     """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.kinds import ELEMENTWISE, POOLING
 from evodrop.nn.layers import as_autocast

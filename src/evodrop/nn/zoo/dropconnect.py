@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.layers import as_autocast
 from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like

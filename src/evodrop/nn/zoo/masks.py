@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from evodrop._kernels.threads import useful_threads
 from evodrop.nn.draw import draw_seed
 from evodrop.nn.operator import unmapped
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.sampling import draw_mask
-from evodrop.threads import useful_threads
 
 __all__ = ["draw_masks", "masked_linear"]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from evodrop.definitions import expected_kept, sampling_probabilities
-from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
+from evodrop.noise import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
 
 RNG = np.random.default_rng(3)
 MOMENTS = np.exp(RNG.normal(size=200))

@@ -33,9 +33,8 @@ def compiled(kernel: Callable[..., Any]) -> Any:
 
 @functools.cache
 def _sources() -> str:
-    """A hash of every file that holds a kernel, or may."""
-    root = Path(__file__).parent
-    paths = sorted([*root.glob("*.py"), *root.glob("linear/*.py")])
+    """A hash of the files of this folder, which holds every kernel."""
+    paths = sorted(Path(__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
 
 

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from evodrop.kernels import WRAPPED, Task, section_for
+from evodrop._checks import Array
+from evodrop._kernels.rows import WRAPPED, Task, section_for
 
 __all__ = ["run_section", "useful_threads"]
 
-Array = npt.NDArray[Any]
 WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
 COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1

@@ -1,6 +1,10 @@
-"""The kernels: machine code for one thread, and at the end the section that many threads run together.
+"""Random words, alias tables, masks, and rows times noise: machine code for one thread, and at the end the section that
+many threads run together.
 
-They stand in one file because numba's cache does not notice when a kernel in another file has changed.
+**The stream.** Word t of row r is ``hashed(hashed(seed + r * ROW_STEP) + t * GOLDEN)`` modulo 2^64, where ``hashed`` is
+the finaliser of SplitMix64 (Steele, Lea and Flood 2014): for each (shift, factor) of ``HASH``,
+``z = (z ^ (z >> shift)) * factor``. A seed, a row and a counter give the word: no state, so any row can be made by any
+thread, and made again.
 """
 
 from __future__ import annotations
@@ -10,23 +14,21 @@ from typing import Any
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from numba import carray, types  # type: ignore[attr-defined]
 
-from evodrop import stream
-from evodrop.definitions import LEAST_RATE
-from evodrop.jit import compiled, compiled_callback, next_of, pointer_to
+from evodrop._checks import Array, Floats, Words
+from evodrop._kernels.compile import compiled, compiled_callback, next_of, pointer_to
+from evodrop.noise import LEAST_RATE
 
 __all__ = ["WRAPPED", "Task", "balance", "build_table", "drop_rows", "hashed", "scale_rows", "section_for"]
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-Words = npt.NDArray[np.uint64]
-
-U = np.uint64  # in a kernel, an unsigned and a signed integer make a float: every operand wears its U
-GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
-(SHIFT_1, FACTOR_1), (SHIFT_2, FACTOR_2), (SHIFT_3, _) = ((U(shift), U(factor)) for shift, factor in stream.HASH)
-MASS_BITS = stream.MASS_BITS
+U = np.uint64  # in a kernel, an unsigned and a signed integer make a float, so both operands are unsigned
+GOLDEN = U(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, odd: the step between the words of a row
+ROW_STEP = U(0xD1342543DE82EF95)  # another odd number: the step between rows
+RANK_STEP = 0xDA942042E4DD58B5  # and another, for torch to add: the step between the ranks of a process group
+HASH = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
+(SHIFT_1, FACTOR_1), (SHIFT_2, FACTOR_2), (SHIFT_3, _) = ((U(shift), U(factor)) for shift, factor in HASH)
+MASS_BITS = 62  # of a word's 64 bits decide a draw: masses that sum to 2^62 fit a signed integer
 BLOCK = 64  # words hashed at a time
 
 
