@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-import synthetic
 import test_readme
+from helpers import synthetic
 
 DOCS = test_readme.ROOT / "docs"
 PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")

@@ -13,23 +13,21 @@ from pathlib import Path
 import pytest
 
 import evodrop
-from evodrop import jit
+from evodrop._kernels.compile import _sources
 from evodrop.linear.kernels import run_epoch
 
 SOURCE = Path(evodrop.__file__).parent
 ARROWS = {  # a module, and those that it may import besides itself; `nn` and `linear` never meet, nobody imports `lab`
-    "definitions": set(),
-    "matching": {"definitions"},
+    "_checks": set(),
+    "definitions": {"_checks"},
+    "noise": {"_checks", "definitions"},
+    "_kernels": {"_checks", "noise"},
+    "sampling": {"_checks", "_kernels", "noise"},
     "durable": set(),
-    "theory": {"definitions", "durable", "matching"},
-    "stream": set(),
-    "jit": set(),
-    "kernels": {"definitions", "stream", "jit"},
-    "threads": {"kernels"},
-    "sampling": {"definitions", "stream", "kernels", "threads"},
-    "nn": {"definitions", "matching", "sampling", "stream", "kernels", "threads"},
-    "linear": {"definitions", "matching", "stream", "jit", "kernels"},
-    "lab": {"nn", "linear", "theory", "definitions", "matching"},
+    "theory": {"_checks", "definitions", "durable", "noise"},
+    "nn": {"_checks", "_kernels", "definitions", "noise", "sampling"},
+    "linear": {"_checks", "_kernels", "definitions", "noise"},
+    "lab": {"nn", "linear", "theory", "_checks", "definitions", "noise"},
     "__main__": {"lab"},
 }
 LAB = {  # the same inside the laboratory, exactly; those above come first, so there is no cycle
@@ -114,7 +112,7 @@ def test_what_is_imported_is_declared():
         {re.match(r"[\w-]+", line)[0] for line in lines}
         for lines in (project["dependencies"], extras["torch"] + extras["lab"], extras["dask"])
     )
-    for path in set(SOURCE.rglob("*.py")) - {SOURCE / "nn" / "tiles.py"}:  # whose absence is provided for
+    for path in SOURCE.rglob("*.py"):
         module = path.relative_to(SOURCE).with_suffix("").parts[0]
         may = plain | (extra if module in ("nn", "lab") or path.stem == "figure" else set())
         may |= cluster if module == "linear" else set()
@@ -168,8 +166,8 @@ def test_importing_brings_no_more_than_it_needs(statement, absent):
 
 def test_machine_code_is_made_anew_when_any_kernel_has_changed():
     """numba's cache stamps the file of a kernel alone; ours stamps all of them."""
-    assert run_epoch._cache._cache_file._source_stamp[1] == jit._sources()
-    assert len(jit._sources()) == 64
+    assert run_epoch._cache._cache_file._source_stamp[1] == _sources()
+    assert len(_sources()) == 64
 
 
 def test_importing_is_quick():

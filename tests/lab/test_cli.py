@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-import sparse_text
+from helpers import sparse_text
 
 from evodrop.lab import cli, runner
 from evodrop.lab.data import DATASETS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sparse_text
+from helpers import sparse_text
 
 from evodrop.lab import training
 from evodrop.lab.compare import USUAL_TEXT, panel_for

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from synthetic import layer, record, run_fields, write_errors, write_run
+from helpers.synthetic import layer, record, run_fields, write_errors, write_run
 
 from evodrop.lab.curves import read_curve, read_curves, run_folders
 from evodrop.lab.store import RecordsError

@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 import pytest
-import sparse_text
+from helpers import sparse_text
+from helpers.synthetic import write_errors
 from rich.console import Console
-from synthetic import write_errors
 
 from evodrop.lab import experiment, runner, training
 from evodrop.lab.claims import CLAIMS

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from synthetic import curve, layer, record, write_realistic, write_run
+from helpers.synthetic import curve, layer, record, write_realistic, write_run
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, interactive, save, series, styles_of

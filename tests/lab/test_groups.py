@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from synthetic import curve
+from helpers.synthetic import curve
 
 from evodrop.lab.groups import Variant, average_error, choose_step, final_curves, key_of, tuning_curves, variants_of
 

@@ -7,7 +7,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import tiny
+from helpers import tiny
 from rich.console import Console
 
 from evodrop.lab import live

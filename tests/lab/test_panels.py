@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from synthetic import curve, write_errors
+from helpers.synthetic import curve, write_errors
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import DATASETS, held_out

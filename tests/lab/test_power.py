@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from synthetic import SPACING, curve
+from helpers.synthetic import SPACING, curve
 
 from evodrop.lab.claims import CLAIMS
 from evodrop.lab.summary import summarise

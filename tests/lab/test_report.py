@@ -6,8 +6,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-import tiny
-from synthetic import curve, layer, record, write_errors, write_realistic, write_run
+from helpers import tiny
+from helpers.synthetic import curve, layer, record, write_errors, write_realistic, write_run
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import series

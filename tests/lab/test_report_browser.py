@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from browser import COMMAND, Browser
-from synthetic import write_errors, write_realistic
+from helpers.browser import COMMAND, Browser
+from helpers.synthetic import write_errors, write_realistic
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel

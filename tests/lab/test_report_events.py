@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from synthetic import curve
+from helpers.synthetic import curve
 
 from evodrop.lab import cli
 from evodrop.lab.report import write_events

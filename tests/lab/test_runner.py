@@ -12,7 +12,7 @@ from pathlib import Path
 
 import joblib
 import pytest
-import sparse_text
+from helpers import sparse_text
 
 from evodrop.lab import runner, store, training
 from evodrop.lab.data import DataError, load

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import torch
+from helpers import tiny
 
 from evodrop.lab import store
 from evodrop.lab.methods import USUAL
@@ -482,7 +482,7 @@ def test_damaged_timings_are_passed_over_and_stop_no_run(tmp_path, damage):
 FULL = """
 import resource, signal, sys
 sys.path[:0] = {path!r}
-import tiny
+from helpers import tiny
 from evodrop.lab.store import keep_records
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 stream = keep_records(tiny.training(), {folder!r})

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from helpers.synthetic import SPACING, curve, read_curve, record, write_run
 from scipy import stats
-from synthetic import SPACING, curve, read_curve, record, write_run
 
 from evodrop.lab.summary import Interval, band_of, final_error, interval, relative_change, smooth, summarise
 

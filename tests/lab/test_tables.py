@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
+from helpers.synthetic import write_errors, write_realistic
 from rich.console import Console
-from synthetic import write_errors, write_realistic
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel

@@ -7,10 +7,10 @@ from decimal import Decimal, getcontext
 import numba
 import numpy as np
 import pytest
-from chi_square import DRAWS, LEVEL, multinomial_p_value, none_rejected
+from helpers.chi_square import DRAWS, LEVEL, multinomial_p_value, none_rejected
 from scipy.stats import binom, chisquare, multinomial, poisson
 
-from evodrop.kernels import hashed
+from evodrop._kernels.rows import hashed
 from evodrop.linear import draws
 from evodrop.linear.draws import Noise, draw_row, spread
 from evodrop.linear.kernels import MULTINOMIAL

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
 from evodrop.linear.marginal import DropoutLogisticRegression
-from evodrop.matching import MATCHES
+from evodrop.noise import MATCHES
 
 try:
     import sklearn.callback

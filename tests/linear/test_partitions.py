@@ -143,7 +143,7 @@ def test_a_garbled_file_is_named_by_its_line(tmp_path):
 
 
 def test_streams_of_partitions_never_meet():
-    from evodrop.stream import ROW_STEP
+    from evodrop._kernels.rows import ROW_STEP
 
     def offset(seed):  # the step at which stream 0 has the first word of this one
         return (seed - stream_of(7, 0)) * pow(ROW_STEP, -1, 2**64) % 2**64

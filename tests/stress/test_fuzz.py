@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-import tiny
-from mutations import TARGETS, Mutator, Trial, Unchanged
+from helpers import tiny
+from helpers.mutations import TARGETS, Mutator, Trial, Unchanged
 
 from evodrop.lab import store
 

@@ -11,7 +11,7 @@ from evodrop.lab.data import Documents
 from evodrop.lab.groups import Variant, key_of
 from evodrop.lab.methods import LINEAR, PROPOSED, USUAL, methods_of
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
-from evodrop.matching import MATCHES
+from evodrop.noise import MATCHES
 
 __all__ = ["panel_for"]
 

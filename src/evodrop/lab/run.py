@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from evodrop.lab.methods import LINEAR, methods_of
-from evodrop.matching import MATCHES
+from evodrop.noise import MATCHES
 
 __all__ = ["DIVERGED", "FAILED", "FINAL", "FINISHED", "RUNNING", "STATUSES"]
 __all__ += ["LayerStatistics", "Record", "Run", "RunResult"]
@@ -39,7 +39,7 @@ class Run:
         lr: the step size at the start.
         epochs: passes over the training data.
         rate: fraction of the units to drop.
-        match: what the number of draws is matched to, see :mod:`evodrop.matching`.
+        match: what the number of draws is matched to, see :mod:`evodrop.noise`.
         eval_every: iterations from one record to the next.
         batch_size: examples per step; an epoch leaves out what does not fill a batch.
         momentum: of SGD.

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evodrop import stream
-from evodrop.jit import compiled, inlined
-from evodrop.kernels import hashed
+from evodrop._kernels.compile import compiled, inlined
+from evodrop._kernels.rows import GOLDEN, hashed
 from evodrop.linear.poisson import SLOT_BITS, SLOT_MASK, UNIT_BITS, UNITS, rare_count, stirling, uniform
 
 __all__ = ["Noise", "draw_row", "keep_some", "spread"]
@@ -30,7 +29,6 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 U = np.uint64
-GOLDEN = U(stream.GOLDEN)
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
 RARE, COUPLING, EXCHANGE = U(1 << 60), U(1 << 61), U(1 << 62)
 

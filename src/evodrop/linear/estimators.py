@@ -51,7 +51,7 @@ class DropoutSGDClassifier(LinearClassifier):
         rate: the fraction to drop, in [0, 1): k = d (1 - rate) draws.
         k: number of draws, instead of the rate.
         match: "draws", or the k that fits a fair comparison with standard dropout at the same rate: "distinct" or
-            "noise", see :mod:`evodrop.matching`.
+            "noise", see :mod:`evodrop.noise`.
         loss: "hinge", "log_loss", "squared_hinge" or "modified_huber".
         alpha: L2 penalty alpha / 2 ||w||^2.
         learning_rate: "invscaling": eta0 / t^power_t. "constant": eta0. "bound": Theorem 1's radius / (G B sqrt(n))

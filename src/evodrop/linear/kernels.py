@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evodrop import stream
-from evodrop.jit import compiled, inlined, prefetch
-from evodrop.kernels import hashed
+from evodrop._kernels.compile import compiled, inlined, prefetch
+from evodrop._kernels.rows import ROW_STEP, hashed
 from evodrop.linear.draws import Noise, draw_row, keep_some
 from evodrop.linear.losses import loss_and_slope
 
@@ -49,7 +48,6 @@ AHEAD = 64  # so many non-zeros are fetched early; then the hardware sees the pa
 SMALLEST_SCALE = 1e-9  # far from underflow, and seldom reached
 
 U = np.uint64
-GOLDEN, ROW_STEP = U(stream.GOLDEN), U(stream.ROW_STEP)
 
 
 class Examples(NamedTuple):

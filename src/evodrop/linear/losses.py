@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from evodrop.jit import compiled
+from evodrop._kernels.compile import compiled
 
 __all__ = ["LOSSES", "loss_and_slope", "steepest_slope"]
 

@@ -48,7 +48,7 @@ class DropoutLogisticRegression(MarginalClassifier):
             a rate above 0 its minimum is finite.
         rate: the fraction dropped, in [0, 1).
         k: number of draws of multinomial noise, instead of the number that ``rate`` and ``match`` give.
-        match: what k is matched to: ``"draws"``, ``"distinct"`` or ``"noise"``, see :mod:`evodrop.matching`.
+        match: what k is matched to: ``"draws"``, ``"distinct"`` or ``"noise"``, see :mod:`evodrop.noise`.
         alpha: strength of the L2 penalty.
         fit_intercept: whether to fit b, which gets no noise and no penalty.
         max_iter: most iterations, for each class.

@@ -20,7 +20,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, log_expit, ndtr
 
 from evodrop.definitions import n_draws
-from evodrop.matching import draws_for_kept, draws_for_noise, most_draws
+from evodrop.noise import draws_for_kept, draws_for_noise, most_draws
 
 __all__ = [
     "Noise",
@@ -137,7 +137,7 @@ def bernoulli_variance(d: int, rate: float) -> Noise:
 
 
 def matched_draws(match: str, probs: Floats, moments: Floats, rate: float) -> int | None:
-    """The number of draws that a match of :mod:`evodrop.matching` gives the rate; None where it is infinite.
+    """The number of draws that a match of :mod:`evodrop.noise` gives the rate; None where it is infinite.
 
     Examples:
         >>> even = np.full(100, 0.01)

@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from evodrop.linear.kernels import Settings
 from evodrop.linear.losses import LOSSES, steepest_slope
 from evodrop.linear.plans import DROPOUTS, MOST_DRAWS
-from evodrop.matching import MATCHES
+from evodrop.noise import MATCHES
 
 __all__ = [
     "ADAPTIVE_PARAMETERS",

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from evodrop import stream
+from evodrop._kernels.rows import ROW_STEP
 from evodrop.linear.kernels import Examples, Settings
 from evodrop.linear.model import Model, make_examples, sum_squares
 from evodrop.linear.plans import Plan, make_plan
@@ -161,7 +161,7 @@ def _no_examples(number: int, d: int) -> Part:
 def stream_of(seed: int, number: int) -> int:
     """The seed of a partition: its step t has the random words of step t + number 2^40 of the fit's own stream, so no
     two partitions share any, and partition 0 is what a single machine would draw."""
-    return (seed + (number << STREAM_BITS) * stream.ROW_STEP) % 2**64
+    return (seed + (number << STREAM_BITS) * int(ROW_STEP)) % 2**64
 
 
 def plan_for(ready: Ready, moments: Moments | None, recipe: Recipe, model: Model | None = None) -> Plan:

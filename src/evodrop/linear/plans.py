@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evodrop.definitions import fill_to_level, n_draws
+from evodrop.definitions import n_draws
 from evodrop.linear.draws import Noise, spread
 from evodrop.linear.kernels import BERNOULLI, CLEAN, MULTINOMIAL, Examples
 from evodrop.linear.poisson import build_tables
-from evodrop.matching import draws_for_kept, draws_for_noise, keep_for_noise, most_draws
+from evodrop.noise import MOST_DRAWS, draws_for_kept, draws_for_noise, fill_to_level, keep_for_noise, most_draws
 
 __all__ = ["DROPOUTS", "MOST_DRAWS", "Plan", "check_options", "make_plan"]
 
@@ -20,7 +20,6 @@ Floats = npt.NDArray[np.float64]
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
-MOST_DRAWS = 2**30  # a count, which may exceed the number of draws before it is corrected, is kept in 32 bits
 LEAST = 1e-300  # a feature whose square is 0 in floating point is never drawn, and never 0 / 0
 
 
@@ -53,7 +52,7 @@ def make_plan(
         seen: (d,), the features that they have; others get no table.
         rate: the fraction to drop.
         k: number of draws, instead of the rate.
-        match: see :mod:`evodrop.matching`.
+        match: see :mod:`evodrop.noise`.
         weight_norms: gives (d,), how large the weights of each feature are now; asked for "weight-aware" only.
 
     Examples:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evodrop import stream
-from evodrop.jit import compiled
-from evodrop.kernels import balance, hashed
+from evodrop._kernels.compile import compiled
+from evodrop._kernels.rows import GOLDEN, balance, hashed
 
 __all__ = ["SLOT_BITS", "SLOT_MASK", "UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
 
@@ -37,7 +36,6 @@ STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - 
 
 
 U = np.uint64
-GOLDEN = U(stream.GOLDEN)
 
 
 @compiled

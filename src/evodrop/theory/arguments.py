@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from evodrop.definitions import checked_masses, second_moments
+from evodrop._checks import checked_masses
+from evodrop.definitions import second_moments
 
 __all__ = [
     "Examples",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from evodrop import definitions
-from evodrop.matching import draws_for_kept
+from evodrop.noise import draws_for_kept
 from evodrop.theory.arguments import checked_draws, checked_positive, checked_probs
 
 __all__ = ["expected_kept", "matched_draws"]

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, xlogy
 
-from evodrop.definitions import bernoulli_noise, checked_keep, multinomial_noise, survival_probabilities
+from evodrop._checks import checked_keep
+from evodrop.definitions import bernoulli_noise, multinomial_noise, survival_probabilities
 from evodrop.theory.arguments import Floats, checked_draws, checked_probs
 
 __all__ = ["BernoulliNoise", "MultinomialNoise", "Noise"]

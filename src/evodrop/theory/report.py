@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.definitions import checked_rate, n_draws
+from evodrop._checks import checked_rate
+from evodrop.definitions import n_draws
 from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, finite_moments
 from evodrop.theory.noises import Noise
 from evodrop.theory.risk import NoiseGap, noise_gap, noises_for, risk_bound

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from evodrop.definitions import checked_rate, keep_probabilities, n_draws, sampling_probabilities
+from evodrop._checks import checked_rate
+from evodrop.definitions import keep_probabilities, n_draws, sampling_probabilities
 from evodrop.theory.arguments import checked_moments, checked_positive
 from evodrop.theory.noises import BernoulliNoise, MultinomialNoise, Noise
 from evodrop.theory.statistics import squared_norm

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sparse_text
+from helpers import sparse_text
+from helpers.specimens import SMALL, specimen, svmlight
 from scipy import sparse
 from sklearn.datasets import load_digits
-from specimens import SMALL, specimen, svmlight
 
 from evodrop.lab import data
 from evodrop.lab.data import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import bz2
 
 import pytest
-from local_server import CONTENT, dataset, files, get, running
-from specimens import specimen
+from helpers.local_server import CONTENT, dataset, files, get, running
+from helpers.specimens import specimen
 
 from evodrop.lab.data import DataError, fetch
 from evodrop.lab.data.files import find

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from refusals import refused
-from specimens import SMALL, specimen
+from helpers.refusals import refused
+from helpers.specimens import SMALL, specimen
 
 from evodrop.lab.data import DATASETS, DataError, load, status
 from evodrop.lab.data.files import contents, find, opened

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutations import TARGETS, Trial, Unchanged
+from helpers.mutations import TARGETS, Trial, Unchanged
 
 N_MUTATIONS = 300
 

@@ -10,8 +10,8 @@ import struct
 
 import numpy as np
 import pytest
-from refusals import MB, memory_below, zeros
-from specimens import Python2Pickler, batch, idx, specimen
+from helpers.refusals import MB, memory_below, zeros
+from helpers.specimens import Python2Pickler, batch, idx, specimen
 
 from evodrop.lab.data import DataError
 from evodrop.lab.data.files import find

@@ -7,8 +7,8 @@ import gzip
 
 import numpy as np
 import pytest
-from refusals import MB, memory_below, refused, written
-from specimens import specimen, svmlight
+from helpers.refusals import MB, memory_below, refused, written
+from helpers.specimens import specimen, svmlight
 
 from evodrop.lab.data import DataError
 from evodrop.lab.data.text import MOST_FEATURES, _read, read_documents

@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import sparse_text
+from helpers import sparse_text
 
 from evodrop.lab.methods import LINEAR_METHODS
 from evodrop.lab.store import RecordsError, keep_records, read_records, read_timings

@@ -7,8 +7,8 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import tiny
 import torch
+from helpers import tiny
 from torch import nn
 from torch.nn.functional import cross_entropy
 

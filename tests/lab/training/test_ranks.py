@@ -10,9 +10,9 @@ import sys
 from functools import partial
 
 import pytest
-import tiny
 import torch
 import torch.distributed as dist
+from helpers import tiny
 from torch import nn
 
 from evodrop.lab.data import load

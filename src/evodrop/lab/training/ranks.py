@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from evodrop.lab.run import FINAL, Record, Run
 from evodrop.lab.training import Evaluation, load_once, training_for
 from evodrop.lab.training.network import NOISE, Batches, NetworkTraining, Pixels
-from evodrop.nn import convert_sync
+from evodrop.nn import convert_sync_dropout
 
 __all__ = ["SharedTraining", "Task", "follow", "joined", "receive_task", "send_task"]
 
@@ -57,7 +57,7 @@ class SharedTraining(NetworkTraining):
     def __init__(self, run: Run, network: nn.Module, pixels: Pixels) -> None:
         self.rank, ranks = dist.get_rank(), dist.get_world_size()
         batches = Batches(len(pixels.train_x), run.batch_size, run.seed, self.rank, ranks)
-        super().__init__(run, convert_sync(network), pixels, batches)
+        super().__init__(run, convert_sync_dropout(network), pixels, batches)
         self.share = len(range(self.rank, batches.size, ranks)) * ranks / batches.size
 
     def step(self) -> Record | None:

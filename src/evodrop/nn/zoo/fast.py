@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.zoo.adopt import linear_like
 from evodrop.nn.zoo.moments import Moments, check_features, full_precision, moments_of_relu, squared
 from evodrop.nn.zoo.protocol import About, Place

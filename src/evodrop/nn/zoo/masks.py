@@ -9,11 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evodrop.nn.draw import draw_seed
-from evodrop.nn.operator import unmapped
+from evodrop._kernels.threads import useful_threads
+from evodrop.nn._noise import draw_seed, unmapped
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.sampling import draw_mask
-from evodrop.threads import useful_threads
 
 __all__ = ["draw_masks", "masked_linear"]
 

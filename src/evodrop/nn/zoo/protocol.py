@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 
 __all__ = ["About", "Penalised", "Place", "ZooDropout", "penalties"]
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo.gaussian import widened
 from evodrop.nn.zoo.protocol import About, ZooDropout

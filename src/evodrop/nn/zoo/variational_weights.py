@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
 from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, initial_log_alpha
