@@ -262,7 +262,7 @@ def theory(
     from rich.console import Console
     from rich.markup import escape
 
-    from evodrop.definitions import checked_rate
+    from evodrop._checks import checked_rate
     from evodrop.linear import iter_svmlight
     from evodrop.theory import report
     from evodrop.theory.arguments import checked_positive

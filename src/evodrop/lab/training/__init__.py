@@ -24,7 +24,7 @@ import numpy as np
 from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, held_out, load
 from evodrop.lab.data.text import pair_paths
 from evodrop.lab.methods import LINEAR
-from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, LayerStatistics, Record, Run
+from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
 __all__ = ["Evaluation", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
 

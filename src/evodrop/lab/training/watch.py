@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from evodrop._checks import Floats
 from evodrop.definitions import second_moments
 from evodrop.lab.run import LayerStatistics
 from evodrop.noise import Noise, make_noise
