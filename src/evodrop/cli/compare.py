@@ -64,7 +64,7 @@ def run(
         if cluster is not None:
             folder = folder.absolute()  # workers have working folders of their own
         from evodrop.experiments.running.comparison import Question, compare
-        from evodrop.linear.connection import joblib_on
+        from evodrop.linear.dask import joblib_on
 
         question = Question(dataset, names, network, rate, match, seeds, epochs, lr)
         with joblib_on(cluster):

@@ -15,13 +15,13 @@ from evodrop.experiments.records.folder import RecordsError, read_records, read_
 from evodrop.experiments.records.runs import LinearRun
 from evodrop.experiments.training.shallow import LinearTraining, train_linear
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 
 
 def estimator(run):
     protocol = {"loss": "log_loss", "learning_rate": "constant", "average": True, "max_iter": run.epochs, "tol": None}
     options = {"rate": run.rate, "match": run.match, "eta0": run.lr, "random_state": run.seed}
-    return DropoutSGDClassifier(run.method, **protocol, **options)
+    return DropoutSGDClassifier(dropout=run.method, **protocol, **options)
 
 
 def test_there_is_a_method_for_every_dropout_of_linear_models():

@@ -23,11 +23,9 @@ from evodrop.experiments.records.record import DIVERGED, FINAL, FINISHED, RUNNIN
 from evodrop.experiments.records.runs import LinearRun
 from evodrop.experiments.training.evaluation import Evaluation
 from evodrop.experiments.training.keeping import keep_records
-from evodrop.linear.kernels import Settings
-from evodrop.linear.losses import LOSSES
-from evodrop.linear.model import Model, finite_sum, make_examples, sum_squares
-from evodrop.linear.plans import Plan, make_plan
-from evodrop.linear.problems import check_classes, guesses_of, number_labels, side_weights
+from evodrop.linear import DropoutSGDClassifier
+from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
+from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
 
 __all__ = ["LinearTraining", "train_linear"]
 
@@ -67,20 +65,27 @@ class LinearTraining:
         self.train_x, self.train_y = documents.train_x, number_labels(documents.train_y, classes)
         self.test_x, self.test_y = documents.test_x, number_labels(documents.test_y, classes)
         self.n, d = self.train_x.shape
-        self.examples = make_examples(self.train_x, self.train_y, np.ones(self.n))
-        self.sides = side_weights(None, classes, documents.train_y)
-        self.settings = Settings(LOSSES.index("log_loss"), run.lr, 0.0, 0.0, True, 1.0)
-        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True, jobs=1)
-        self.seed = int(np.random.RandomState(run.seed).randint(2**31 - 1))  # as the estimator takes a random_state
-        squares, self.seen = sum_squares(self.examples, slice(None), d)
-        self.moments = finite_sum(squares, np.zeros(d)) / self.n
-        self.weight_norms, self.plan = np.zeros(d), list[Plan]()
-        self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), RUNNING
+        examples = make_examples(self.train_x, self.train_y, np.ones(self.n))
+        protocol = {"loss": "log_loss", "learning_rate": "constant", "average": True, "random_state": run.seed}
+        noise = {"dropout": run.method, "rate": run.rate, "match": run.match}
+        estimator = DropoutSGDClassifier(**noise, **protocol, eta0=run.lr)
+        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True)
+        progress = Progress(self.model, True, d, estimator._new_seed())
+        moments = progress.moments(sum_squares(examples, slice(None), d), self.n)
+        sides = side_weights(None, classes, documents.train_y)
+        arguments = (examples, np.arange(self.n), moments, FitOptions.of(estimator), sides, progress.seed)
+        self.descent = Descent(self.model, *arguments)
+        self.iterations, self.status = run.epochs * int(self.n), RUNNING
         self.timed = np.zeros(3)  # steps, and their seconds by the clock and of the processor
+
+    @property
+    def iteration(self) -> int:
+        """How many examples have been learned from."""
+        return self.model.step - 1
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, as tensors and numbers; the tensors share our memory."""
-        arrays = [torch.from_numpy(array) for array in (*self.model.blocks[0][1:], self.weight_norms)]
+        arrays = [torch.from_numpy(array) for array in self.descent.state()]
         return {"run": self.run.id, "iteration": self.iteration, "arrays": arrays}
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -88,11 +93,7 @@ class LinearTraining:
         iteration, arrays = state["iteration"], state["arrays"]
         if state["run"] != self.run.id or not (type(iteration) is int and 0 <= iteration < self.iterations):
             raise ValueError(f"the state is that of {state['run']!r:.200} at iteration {iteration!r:.50}")
-        for own, kept in zip((*self.model.blocks[0][1:], self.weight_norms), arrays, strict=True):
-            if (tuple(kept.shape), kept.dtype) != (own.shape, torch.float64):
-                raise ValueError(f"an array of the state is {kept.dtype} of shape {tuple(kept.shape)}, not {own.shape}")
-            own[...] = kept.numpy()
-        self.iteration, self.plan = iteration, []
+        self.descent.load_state([kept.numpy() for kept in arrays])
 
     def records(self) -> Iterator[Record]:
         """All records from here to the end of the run."""
@@ -103,9 +104,10 @@ class LinearTraining:
         """Train until the next record, which is never far."""
         if self.status in FINAL:
             raise RuntimeError(f"the run has {self.status} at iteration {self.iteration}; there is no further record")
-        begun, loss, due = self.iteration, 0.0, self._next_record()
-        while self.iteration < due and math.isfinite(loss):
-            loss += self._piece(min(due, self.iteration - self.iteration % self.n + self.n))
+        begun, every = self.iteration, self.run.eval_every
+        start, cpu_start = perf_counter(), process_time()
+        loss = self.descent.run(min(self.iterations, begun - begun % every + every) - begun)
+        self.timed += (self.iteration - begun, perf_counter() - start, process_time() - cpu_start)
         return self._record(loss / (self.iteration - begun))
 
     def timing(self) -> dict[str, Any]:
@@ -118,28 +120,6 @@ class LinearTraining:
             "median_seconds": seconds / steps if steps else None,
             "median_cpu_seconds": cpu_seconds / steps if steps else None,
         }
-
-    def _next_record(self) -> int:
-        every = self.run.eval_every
-        return min(self.iterations, self.iteration - self.iteration % every + every)
-
-    def _piece(self, stop: int) -> float:
-        """Steps from here to ``stop``, within one epoch; the sum of the losses at the corrupted examples."""
-        first = self.iteration - self.iteration % self.n  # the step before the epoch began
-        if self.iteration == first and self.run.method == "weight-aware":
-            self.weight_norms[...], self.plan = self.model.weight_norms(), []
-        self.plan = self.plan or [self._make_plan()]
-        order = np.random.default_rng((self.seed, first + 1)).permutation(self.n)[self.iteration - first : stop - first]
-        start, cpu_start = perf_counter(), process_time()
-        loss = self.model.run(self.examples, order, self.plan[0].noise, self.settings, self.seed, self.sides)
-        self.timed += (len(order), perf_counter() - start, process_time() - cpu_start)
-        self.iteration = stop
-        return loss
-
-    def _make_plan(self) -> Plan:
-        options: dict[str, Any] = {"rate": self.run.rate, "match": self.run.match}
-        arrays = (self.moments, self.examples, self.seen)
-        return make_plan(self.run.method, *arrays, weight_norms=lambda: self.weight_norms, **options)
 
     def _record(self, noisy_loss: float) -> Record:
         clean = self._evaluate(self.train_x, self.train_y)
@@ -167,7 +147,7 @@ class LinearTraining:
             return Evaluation(None, None)
         sides = (labels[:, None] == (np.arange(scores.shape[1]) if scores.shape[1] > 1 else 1)) * 2.0 - 1.0
         loss = np.logaddexp(0.0, -sides * scores).sum(axis=1).mean()
-        return Evaluation(float((guesses_of(scores) != labels).mean()), float(loss))
+        return Evaluation(float((labels_of(scores) != labels).mean()), float(loss))
 
 
 def _fingerprint(documents: Documents) -> str:
