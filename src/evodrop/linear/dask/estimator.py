@@ -170,7 +170,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
     def _own_estimator(self) -> Any:
         """The estimator to fit: a clone, or with the parameters of now the one that was fitted before."""
         given = DropoutSGDClassifier() if self.estimator is None else self.estimator
-        return copy(self.estimator_).set_params(**given.get_params()) if hasattr(self, "estimator_") else clone(given)
+        return self.estimator_.set_params(**given.get_params()) if hasattr(self, "estimator_") else clone(given)
 
     def _survey(self, client: Any, model: Any, X: Any, y: Any, sample_weight: Any, seed: int, known: bool) -> Rounds:
         X, y = as_arrays(X, y, model.n_features_in_ if known else None)
@@ -190,6 +190,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
 
     def _learn(self, model: Any, found: Rounds, epochs: int, tol: float | None, **details: Any) -> None:
         watch, options = Watch(self, epochs, **details), FitOptions.of(model)._replace(tol=tol)
+        self.estimator_ = model
 
         def fitted() -> dict[str, Any]:
             model._progress.model = found.state.result()
@@ -202,7 +203,6 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         steps = epochs, self.local_epochs
         n_iter, noise = found.fit(model._progress, options, sides, *steps, lambda: watch.step("epoch", fitted))
         model._keep(n_iter, noise)
-        self.estimator_ = model
         for name in FITTED:
             setattr(self, name, getattr(model, name))
         watch.close()
