@@ -78,9 +78,8 @@ def random_examples(problems, rows=40, d=12, dtype=np.float64, index=np.int32, w
 
 
 def law_of(dropout, moments, weight_norms=None, **options):
-    """(chances, k) of a dropout; both None without noise."""
     fit = FitOptions.of(DropoutSGDClassifier(dropout=dropout, **options))
-    return noise_of(fit, moments, np.zeros(len(moments)) if weight_norms is None else weight_norms) or (None, None)
+    return noise_of(fit, moments, np.zeros(len(moments)) if weight_norms is None else weight_norms)
 
 
 def law_for(dropout, X, **options):
@@ -88,7 +87,7 @@ def law_for(dropout, X, **options):
 
 
 def noise_for(dropout, X, examples, **options):
-    return row_noise(*law_for(dropout, X, **options), *examples[:3])
+    return row_noise(law_for(dropout, X, **options), *examples[:3])
 
 
 CLEAR = {
@@ -224,7 +223,7 @@ def many_kept(keep, rows=300_000):
     np.testing.assert_allclose(law[0].reshape(rows, 3), np.broadcast_to(keep, (rows, 3)), rtol=1e-6)
     model = Model(3 * rows, 1, False, 1)
     options = StepOptions(LOSSES.index("hinge"), 1.0, 0.0, 0.0, False)
-    model.run(examples, np.arange(rows), row_noise(*law, *examples[:3]), options, SEED, np.ones((1, 2)))
+    model.run(examples, np.arange(rows), row_noise(law, *examples[:3]), options, SEED, np.ones((1, 2)))
     values = model.coefficients()[0].reshape(rows, 3)
     mask = values != 0.0
     np.testing.assert_allclose(values, np.where(mask, data.reshape(rows, 3) / keep, 0.0), rtol=1e-6)
@@ -293,7 +292,7 @@ def test_the_noisy_gradient_is_that_of_the_marginal_loss_on_average(dropout, rat
     draws, eta = 400_000, 1e-11  # so small a step that the weights all but stay: the steps add up to the mean gradient
     model = Model(5, 1, False, 1)
     model.start_at(COEF[None], np.array([INTERCEPT]))
-    options, noise = StepOptions(LOSSES.index("log_loss"), eta, 0.0, 0.0, True), row_noise(*law, *examples[:3])
+    options, noise = StepOptions(LOSSES.index("log_loss"), eta, 0.0, 0.0, True), row_noise(law, *examples[:3])
     order = np.tile(np.arange(5), draws // 5)
     loss = model.run(examples, order, noise, options, SEED, np.ones((1, 2)))
     coef, intercept = model.coefficients()

@@ -14,6 +14,7 @@ from evodrop._kernels import sparse_rows
 from evodrop._kernels.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder, large_count, log_pmf
 from evodrop._kernels.rows import hashed
 from evodrop._kernels.sparse_rows import draw_row, row_noise
+from evodrop.noise import Noise
 
 U = np.uint64
 RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 17.3, 42.5, 96.9]
@@ -35,7 +36,7 @@ def draw_rows(indices, noise, size, seed):
 
 def counts_on(support, probs, k, size, seed):
     indices = np.asarray(support)
-    noise = row_noise(probs, k, np.array([0, len(indices)]), indices, np.ones(len(indices)))
+    noise = row_noise(Noise(probs, k), np.array([0, len(indices)]), indices, np.ones(len(indices)))
     return draw_rows(indices, noise, size, seed)
 
 

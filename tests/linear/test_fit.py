@@ -15,7 +15,7 @@ from evodrop._kernels.sparse_rows import CLEAN, DRAWN, EQUAL, KEPT, LEAST, row_n
 from evodrop.definitions import expected_kept, keep_probabilities, n_draws, sampling_probabilities, second_moments
 from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear._fit import DROPOUTS, Descent, FitOptions, Model, descend, make_examples, noise_of
-from evodrop.noise import MOST_DRAWS
+from evodrop.noise import MOST_DRAWS, Noise
 
 DRAWN_FROM = ("uniform", "data-dependent", "weight-aware")
 ROWS = np.array([[4.0, 0.0, 1.0, 0.0, 0.5], [0.0, 2.0, -1.0, 0.0, 0.5], [5.0, 0.0, 0.0, 0.0, 1.0]])
@@ -29,7 +29,7 @@ def law_of(dropout, rows=ROWS, weight_norms=None, **options):
 
 def rows_of(law, rows=ROWS):
     X = sparse.csr_array(rows)
-    return row_noise(*(law or (None, None)), X.indptr, X.indices, X.data)
+    return row_noise(law, X.indptr, X.indices, X.data)
 
 
 def all_noise(law):
@@ -166,7 +166,7 @@ def test_a_square_that_vanishes_does_no_harm(dropout):
 
 def test_probabilities_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match="probabilities of the dropout are not finite; divide X"):
-        rows_of((np.array([0.5, np.nan, 0.0, 0.0, 0.5]), 3))
+        rows_of(Noise(np.array([0.5, np.nan, 0.0, 0.0, 0.5]), 3))
 
 
 # Steps.

@@ -31,6 +31,7 @@ from evodrop._kernels.poisson import (
     uniform,
 )
 from evodrop._kernels.rows import GOLDEN, U, hashed
+from evodrop.noise import Noise
 
 __all__ = ["CLEAN", "DRAWN", "EQUAL", "KEPT", "RowNoise", "draw_row", "keep_some", "row_noise"]
 
@@ -52,17 +53,17 @@ class RowNoise(NamedTuple):
     row_rates: Floats  # for each row, the sum of the rates of its features
 
 
-def row_noise(chances: Floats | None, k: int | None, indptr: Array, indices: Array, data: Array) -> RowNoise:
+def row_noise(noise: Noise | None, indptr: Array, indices: Array, data: Array) -> RowNoise:
     """The noise of the rows of a CSR matrix.
 
     Args:
-        chances: (d,), sampling probabilities, or keep probabilities without a k; None for no noise.
-        k: number of draws.
+        noise: on d features, or None.
         indptr, indices, data: the matrix.
     """
     none, where, tables = np.zeros(0), np.zeros(0, np.uint32), np.zeros(0, np.uint16)
-    if chances is None:
+    if noise is None:
         return RowNoise(CLEAN, 0, none, tables, where, none, none)
+    chances, k = noise
     rates = np.maximum(chances if k is None else k * chances, LEAST)
     if not np.isfinite(rates).all():  # a kernel would draw for ever
         raise ValueError("the probabilities of the dropout are not finite; divide X by its largest value")

@@ -30,6 +30,7 @@ __all__ = [
     "NOT_NEGATIVE",
     "POSITIVE",
     "POSITIVE_INTEGER",
+    "CallbackSupportMixin",
     "LinearClassifier",
     "Rows",
     "Watch",

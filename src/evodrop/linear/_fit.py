@@ -317,8 +317,8 @@ class Descent:
             if done == 0 and self.options.dropout == "weight-aware":
                 self.weight_norms, self.noise = self.model.weight_norms(), None
             if self.noise is None:
-                law = noise_of(self.options, self.moments, self.weight_norms) or (None, None)
-                self.noise = row_noise(*law, *self.examples[:3])
+                law = noise_of(self.options, self.moments, self.weight_norms)
+                self.noise = row_noise(law, *self.examples[:3])
             order = self.rows
             if self.options.shuffle:  # by the seed and the step, so that no generator has to be kept
                 order = np.random.default_rng((self.seed, self.model.step - done)).permutation(order)
@@ -371,6 +371,14 @@ class Progress:
                 raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
         self.squares, self.total_weight = total, self.total_weight + weight
         return self.squares / self.total_weight
+
+    def descent(
+        self, X: sparse.csr_array, labels: Array, weights: Floats, rows: Array, options: FitOptions, sides: Floats
+    ) -> Descent:
+        """Steps over further examples, whose squares are counted first; see :class:`Descent` for the arguments."""
+        examples = make_examples(X, labels, weights)
+        moments = self.moments(sum_squares(examples, rows, X.shape[1]), float(weights[rows].sum()))
+        return Descent(self.model, examples, rows, moments, options, sides, self.seed)
 
 
 def descend(

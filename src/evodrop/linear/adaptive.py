@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from scipy.special import betaln
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from evodrop._checks import Array, Floats
-from evodrop.linear._base import NOT_NEGATIVE, POSITIVE_INTEGER
 from evodrop.linear.logistic import Loss, MarginalClassifier, Problem, Solver, minimum, objective
 
 __all__ = ["AdaptiveRateLogisticRegression"]
@@ -229,17 +228,10 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MarginalClassifier._parameter_constraints,
         "rate": [Interval(Real, 0, 1, closed="neither")],
         "concentration": [Interval(Real, 1, None, closed="left")],
         "groups": ["array-like", StrOptions({"all"}), None],
-        "alpha": [NOT_NEGATIVE],
-        "fit_intercept": ["boolean"],
-        "max_iter": [POSITIVE_INTEGER],
-        "tol": [NOT_NEGATIVE],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(

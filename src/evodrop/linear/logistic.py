@@ -183,6 +183,18 @@ class MarginalClassifier(LinearClassifier):
     n_jobs: int | None
     verbose: int
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "rate": [Interval(Real, 0, 1, closed="left")],
+        "alpha": [NOT_NEGATIVE],
+        "fit_intercept": ["boolean"],
+        "max_iter": [POSITIVE_INTEGER],
+        "tol": [NOT_NEGATIVE],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "warm_start": ["boolean"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
+
     @abstractmethod
     def _law(self, moments: Floats) -> tuple[Floats, float, Loss]:
         """spread, shared and loss of the problems, for features of second moments ``moments``."""
@@ -367,19 +379,11 @@ class DropoutLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **MarginalClassifier._parameter_constraints,
         "dropout": [StrOptions({"standard", "uniform", "data-dependent", "water-filling"})],
         "approximation": [StrOptions({"quadratic", "gaussian"})],
-        "rate": [Interval(Real, 0, 1, closed="left")],
         "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
         "match": [StrOptions(set(MATCHES))],
-        "alpha": [NOT_NEGATIVE],
-        "fit_intercept": ["boolean"],
-        "max_iter": [POSITIVE_INTEGER],
-        "tol": [NOT_NEGATIVE],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
-        "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(

@@ -28,18 +28,7 @@ from evodrop.linear._base import (
     side_weights,
     split_rows,
 )
-from evodrop.linear._fit import (
-    DROPOUTS,
-    Descent,
-    FitOptions,
-    Model,
-    Progress,
-    descend,
-    make_examples,
-    noise_of,
-    overflow,
-    sum_squares,
-)
+from evodrop.linear._fit import DROPOUTS, FitOptions, Model, Progress, descend, noise_of, overflow
 from evodrop.noise import MATCHES, MOST_DRAWS, Noise
 
 __all__ = ["DropoutSGDClassifier"]
@@ -272,10 +261,7 @@ class DropoutSGDClassifier(LinearClassifier):
         rows = split_rows(labels, weight, self.validation_fraction if self.early_stopping else None, progress.seed)
         sides = side_weights(self.class_weight, self.classes_, y[rows.training])
         watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
-        examples = make_examples(X, labels, weight)
-        squares = sum_squares(examples, rows.training, X.shape[1])
-        moments = progress.moments(squares, float(weight[rows.training].sum()))
-        descent = Descent(model, examples, rows.training, moments, options, sides, progress.seed)
+        descent = progress.descent(X, labels, weight, rows.training, options, sides)
 
         def take_round(_: int, restart: bool) -> tuple[float, float, float]:
             if restart:
@@ -284,15 +270,18 @@ class DropoutSGDClassifier(LinearClassifier):
             return loss, error, model.accuracy(X, labels, rows.validation)
 
         n_iter = descend(take_round, progress.history, options, epochs, lambda: watch.step("epoch", self._fitted))
-        self._keep(n_iter, noise_of(options, moments, descent.weight_norms))
+        self._keep(n_iter, noise_of(options, descent.moments, descent.weight_norms))
         watch.close()
 
     def _keep(self, n_iter: int, noise: Noise | None) -> None:
         """The attributes of a fit that is done."""
         self.n_iter_, self.history_ = n_iter, self._progress.history
-        self.probs_, self.k_ = noise or (None, None)
-        if noise is not None and noise.k is None:
-            self.k_ = float(noise.chances.sum())
+        self.probs_: Floats | None = None
+        self.k_: float | None = None
+        if noise is not None:
+            self.probs_, self.k_ = noise
+            if self.k_ is None:
+                self.k_ = float(noise.chances.sum())
         for name, value in self._fitted().items():
             setattr(self, name, value)
 

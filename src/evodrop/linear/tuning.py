@@ -81,7 +81,7 @@ def tune_rate(
     Examples:
         >>> from evodrop.linear import DropoutSGDClassifier
         >>> X, y = np.repeat([[1.0, 0.0], [0.0, 1.0]], 20, axis=0), np.repeat([0, 1], 20)
-        >>> tune_rate(DropoutSGDClassifier(random_state=0), X, y, [0.5, 0.2]).best_score_
+        >>> float(tune_rate(DropoutSGDClassifier(random_state=0), X, y, [0.5, 0.2]).best_score_)
         1.0
     """
     if getattr(estimator, "k", None) is not None or getattr(estimator, "dropout", None) == "none":

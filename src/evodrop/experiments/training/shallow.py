@@ -25,7 +25,7 @@ from evodrop.experiments.training.evaluation import Evaluation
 from evodrop.experiments.training.keeping import keep_records
 from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
-from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
+from evodrop.linear._fit import FitOptions, Model, Progress
 
 __all__ = ["LinearTraining", "train_linear"]
 
@@ -65,23 +65,23 @@ class LinearTraining:
         self.train_x, self.train_y = documents.train_x, number_labels(documents.train_y, classes)
         self.test_x, self.test_y = documents.test_x, number_labels(documents.test_y, classes)
         self.n, d = self.train_x.shape
-        examples = make_examples(self.train_x, self.train_y, np.ones(self.n))
-        protocol = {"loss": "log_loss", "learning_rate": "constant", "average": True, "random_state": run.seed}
-        noise = {"dropout": run.method, "rate": run.rate, "match": run.match}
-        estimator = DropoutSGDClassifier(**noise, **protocol, eta0=run.lr)
+        estimator = DropoutSGDClassifier(
+            dropout=run.method,
+            rate=run.rate,
+            match=run.match,
+            loss="log_loss",
+            learning_rate="constant",
+            eta0=run.lr,
+            average=True,
+            random_state=run.seed,
+        )
         self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True)
         progress = Progress(self.model, True, d, estimator._new_seed())
-        moments = progress.moments(sum_squares(examples, slice(None), d), self.n)
+        examples = (self.train_x, self.train_y, np.ones(self.n), np.arange(self.n))
         sides = side_weights(None, classes, documents.train_y)
-        arguments = (examples, np.arange(self.n), moments, FitOptions.of(estimator), sides, progress.seed)
-        self.descent = Descent(self.model, *arguments)
-        self.iterations, self.status = run.epochs * int(self.n), RUNNING
+        self.descent = progress.descent(*examples, FitOptions.of(estimator), sides)
+        self.iteration, self.iterations, self.status = 0, run.epochs * int(self.n), RUNNING
         self.timed = np.zeros(3)  # steps, and their seconds by the clock and of the processor
-
-    @property
-    def iteration(self) -> int:
-        """How many examples have been learned from."""
-        return self.model.step - 1
 
     def state(self) -> dict[str, Any]:
         """All that the rest of the run depends on, as tensors and numbers; the tensors share our memory."""
@@ -94,6 +94,7 @@ class LinearTraining:
         if state["run"] != self.run.id or not (type(iteration) is int and 0 <= iteration < self.iterations):
             raise ValueError(f"the state is that of {state['run']!r:.200} at iteration {iteration!r:.50}")
         self.descent.load_state([kept.numpy() for kept in arrays])
+        self.iteration = iteration
 
     def records(self) -> Iterator[Record]:
         """All records from here to the end of the run."""
@@ -107,6 +108,7 @@ class LinearTraining:
         begun, every = self.iteration, self.run.eval_every
         start, cpu_start = perf_counter(), process_time()
         loss = self.descent.run(min(self.iterations, begun - begun % every + every) - begun)
+        self.iteration = self.model.step - 1
         self.timed += (self.iteration - begun, perf_counter() - start, process_time() - cpu_start)
         return self._record(loss / (self.iteration - begun))
 

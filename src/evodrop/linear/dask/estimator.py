@@ -209,9 +209,8 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
 
     def _light_estimator(self) -> DropoutSGDClassifier:
         """What a worker needs to predict, and no more."""
-        model = DropoutSGDClassifier(loss=self.estimator_.loss)
-        for name in ("classes_", "coef_", "intercept_", "n_features_in_"):
-            setattr(model, name, getattr(self.estimator_, name))
+        model = copy(self.estimator_)
+        del model._progress
         return model
 
     def _scored(self, name: str, X: Any) -> Any:

@@ -168,8 +168,8 @@ def prepare(part: Part, moments: Floats, classes: Array, options: FitOptions) ->
     part = part._replace(examples=part.examples._replace(labels=labels))
     if options.dropout == "weight-aware":
         return part
-    law = noise_of(options, moments, np.zeros(part.d)) or (None, None)
-    return part._replace(noise=row_noise(*law, *part.examples[:3]))
+    law = noise_of(options, moments, np.zeros(part.d))
+    return part._replace(noise=row_noise(law, *part.examples[:3]))
 
 
 def run_epochs(part: Part, state: State, moments: Floats, recipe: Recipe, epochs: int) -> State:
@@ -182,9 +182,11 @@ def run_epochs(part: Part, state: State, moments: Floats, recipe: Recipe, epochs
     descent = Descent(model, *arguments)
     loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[training].sum())
     share, averaged = len(training) / recipe.training, model.averaged
-    sums = [averaged * mean for mean in model.coefficients()] if averaged else [None, None]
     coef, intercept = model.last_iterate()
-    return State(share * coef, share * intercept, *sums, averaged, 0, loss)
+    if not averaged:
+        return State(share * coef, share * intercept, None, None, 0.0, 0, loss)
+    mean_coef, mean_intercept = model.coefficients()
+    return State(share * coef, share * intercept, averaged * mean_coef, averaged * mean_intercept, averaged, 0, loss)
 
 
 def add(one: Any, other: Any) -> Any:
