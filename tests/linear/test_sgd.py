@@ -480,7 +480,7 @@ def test_the_average_of_the_tail_begins_anew_after_1_2_4_8_epochs(epochs, first)
 
 
 def test_every_epoch_has_an_order_of_its_own():
-    """Each example has a feature of its own, and a step that shrinks with time tells when it came."""
+    """Each example has a feature of its own, and a step that shrinks with time shows when it came."""
 
     def times(shuffle, epochs):
         options = {
@@ -644,7 +644,7 @@ BAD_PARAMETERS = [
     *(("warm_start", value) for value in (2, None)),
     *(("random_state", value) for value in (-1, "now", 2.5)),
     *(("n_jobs", value) for value in (0, 1.5)),
-    *(("verbose", value) for value in (-1, "loud")),
+    *(("verbose", value) for value in (-1, "much")),
 ]
 
 
@@ -775,7 +775,7 @@ def test_a_search_over_a_pipeline_of_texts():
 
 
 class Recorder:
-    """A callback that writes down what it is told, and may ask to stop."""
+    """A callback that writes down its calls, and may ask to stop."""
 
     def __init__(self, stop_at=None):
         self.stop_at, self.events, self.scores, self.given = stop_at, [], [], None
@@ -832,12 +832,12 @@ def test_the_progress_bar_of_scikit_learn(capsys):
 
 
 def test_a_progress_bar_is_drawn_if_asked_for(capsys):
-    loud = classifier(max_iter=3, verbose=1).fit(DENSE, SIDES)
+    shown = classifier(max_iter=3, verbose=1).fit(DENSE, SIDES)
     out, err = capsys.readouterr()
     assert "epochs" in out + err
     assert "3/3" in out + err
-    assert f"error {loud.history_['train_error'][-1]:.2%}" in out + err
-    assert_same(loud, classifier(max_iter=3, verbose=0).fit(DENSE, SIDES))
+    assert f"error {shown.history_['train_error'][-1]:.2%}" in out + err
+    assert_same(shown, classifier(max_iter=3, verbose=0).fit(DENSE, SIDES))
     assert capsys.readouterr() == ("", "")
 
 
@@ -999,7 +999,7 @@ for X in ([[1.0], [2.0], [-1.0]], [[1.0, 1e-9], [2.0, 1e-9], [-1.0, 1e-9]]):
 
 
 def test_weights_too_large_to_square_do_not_keep_the_draws_busy_for_ever():
-    """Probabilities that follow such weights are nan unless somebody cares, and no draw would ever be accepted."""
+    """Probabilities that follow such weights would be nan without a check, and no draw would ever be accepted."""
     code = """
 from evodrop.linear import DropoutSGDClassifier
 X, y = [[1.0, 2.0], [2.0, 0.0], [0.0, -1.0]], [0, 1, 2]

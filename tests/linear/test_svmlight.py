@@ -22,7 +22,7 @@ N_ROWS, N_COLUMNS = 60, 30
 
 
 def written(tmp_path, text, packing="plain"):
-    path = tmp_path / "data.txt"  # the name tells nothing of the packing
+    path = tmp_path / "data.txt"  # the name does not show the packing
     path.write_bytes(PACKINGS[packing](text))
     return path
 

@@ -87,13 +87,23 @@ class FitOptions(NamedTuple):
     @classmethod
     def of(cls, estimator: Any) -> Self:
         """The options of an estimator."""
-        power = float(estimator.power_t) if estimator.learning_rate == "invscaling" else 0.0
-        rates = float(estimator.eta0), power, float(estimator.alpha)
+        loss, power = (
+            LOSSES.index(estimator.loss),
+            estimator.power_t if estimator.learning_rate == "invscaling" else 0.0,
+        )
+        sizes = float(estimator.eta0), float(power), float(estimator.alpha)
         return cls(
-            StepOptions(LOSSES.index(estimator.loss), *rates, bool(estimator.fit_intercept)),
-            *(estimator.dropout, float(estimator.rate), estimator.k, estimator.match),
-            *(estimator.average, bool(estimator.shuffle), effective_n_jobs(estimator.n_jobs)),
-            *(estimator.tol, estimator.n_iter_no_change, bool(estimator.verbose)),
+            step=StepOptions(loss, *sizes, bool(estimator.fit_intercept)),
+            dropout=estimator.dropout,
+            rate=float(estimator.rate),
+            k=estimator.k,
+            match=estimator.match,
+            average=estimator.average,
+            shuffle=bool(estimator.shuffle),
+            jobs=effective_n_jobs(estimator.n_jobs),
+            tol=estimator.tol,
+            patience=estimator.n_iter_no_change,
+            verbose=bool(estimator.verbose),
         )
 
 
@@ -331,7 +341,7 @@ class Descent:
         """A step for each row; gives the mean loss."""
         total = self.run(len(self.rows))
         if not math.isfinite(total):
-            self.model.blocks[0].state[SCALE] = math.nan  # so that nobody goes on from here
+            self.model.blocks[0].state[SCALE] = math.nan  # every later loss is nan too
             raise overflow(self.model.step)
         return total / float(self.examples.weights[self.rows].sum())
 

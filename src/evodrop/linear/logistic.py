@@ -284,7 +284,7 @@ class MarginalClassifier(LinearClassifier):
         if len(classes) < 2:
             raise ValueError(
                 f"y has one class only among the examples of positive weight, {classes.tolist()[0]!r}, "
-                "but a classifier tells apart two or more; give examples of another class"
+                "but a classifier needs two or more; give examples of another class"
             )
         if not (self.warm_start and hasattr(self, "coef_")):
             return np.zeros((1 if len(classes) == 2 else len(classes), d + 1))

@@ -1,4 +1,4 @@
-"""A cluster that is not there is told; one that is there does what joblib asks."""
+"""A cluster that is not there is an error; one that is there does what joblib asks."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ESTIMATOR = DropoutSGDClassifier(random_state=0, max_iter=3, tol=None)
 
 
 @pytest.fixture
-def nobody():
-    """The address of a port at which nobody listens."""
+def silent_address():
+    """The address of a port at which no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_scheduler_that_cannot_be_reached(nobody, monkeypatch):
+def test_a_scheduler_that_cannot_be_reached(silent_address, monkeypatch):
     monkeypatch.setattr(estimator, "ANSWER", 1)
-    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at '{nobody}' within 1 seconds"):
-        DaskDropoutSGDClassifier(cluster=nobody).fit(cut(X), Y)
-    with pytest.raises(ConnectionError, match="start one with 'dask scheduler'"), joblib_on(nobody):
+    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at '{silent_address}' within 1 seconds"):
+        DaskDropoutSGDClassifier(cluster=silent_address).fit(cut(X), Y)
+    with pytest.raises(ConnectionError, match="start one with 'dask scheduler'"), joblib_on(silent_address):
         pass
 
 

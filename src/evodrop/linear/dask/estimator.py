@@ -207,7 +207,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             setattr(self, name, getattr(model, name))
         watch.close()
 
-    def _light_estimator(self) -> DropoutSGDClassifier:
+    def _light_estimator(self) -> Any:
         """What a worker needs to predict, and no more."""
         model = copy(self.estimator_)
         del model._progress

@@ -3,7 +3,7 @@
 With n_p of the n examples in partition p, the next common iterate is sum_p n_p / n w_p; the mean of the iterates, as
 Theorem 1 wants it, runs over those of all partitions. One partition alone is the fit of one machine.
 
-First come the tasks of the workers. They take and give tuples of arrays, so that Dask knows how large they are, and
+First come the tasks of the workers. They take and give tuples of arrays, so that Dask can see how large they are, and
 change nothing that they are given: after a worker has died a task is run again, and has to find the same. Then comes
 :class:`Rounds`, which sends them, and gets back a few numbers a round and the model; no example ever comes there.
 Whatever is added up is added in the order of the partitions: so the model depends on the seed and the partitions,
@@ -16,6 +16,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class Part(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the driver has to know of a partition: a few numbers, whatever its size."""
+    """What the driver needs of a partition: a few numbers, whatever its size."""
 
     d: int
     training: int
@@ -240,14 +241,6 @@ def _settled(value: Any) -> Any:
     return np.require(value, requirements=["A", "W"]) if isinstance(value, np.ndarray) else value
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _loss_of(state: State) -> float:
-    return state.loss
-
-
 class Rounds:
     """The partitions of a fit on a cluster, checked where they stay. Those without training examples are left out.
 
@@ -281,7 +274,13 @@ class Rounds:
         self.client, self.parts, self.d = client, {i: parts[i] for i in self.facts}, next(iter(widths))
         self.classes = np.unique(np.concatenate([fact.classes for fact in self.facts.values()]))
         self.state: Future = None
-        _check_mixture(sortedness(self.table()))
+        # Local epochs learn the labels of their partition; the mean of such iterates is a poor model of all.
+        sorted_by = sortedness(self.table())
+        what = f"the labels depend on the partition (Cramer's V {sorted_by:.2f}, 0 if mixed, 1 if sorted)"
+        if sorted_by > HOPELESS:
+            raise ValueError(f"{what}, so the average of local epochs would be a poor model; {REMEDY}")
+        if sorted_by > SUSPICIOUS:
+            warnings.warn(f"{what}, which costs accuracy; {REMEDY}", UserWarning, stacklevel=2)
 
     def total(self, name: str) -> float:
         """The sum of one of the facts."""
@@ -344,7 +343,7 @@ class Rounds:
 
     def _measure(self, ready: dict[int, Future]) -> tuple[float, float, float]:
         """Loss, training error and validation score of the state."""
-        loss = self.client.submit(_loss_of, self.state, pure=False)
+        loss = self.client.submit(attrgetter("loss"), self.state, pure=False)
         hits = self.client.gather(list(self._at_home(count_hits, ready, self.state).values()))
         training, validation = np.sum(hits, axis=0)
         rows = self.total("validation")
@@ -374,7 +373,7 @@ class Rounds:
         from dask import config
 
         with config.set({"distributed.admin.large-graph-warning-threshold": sys.maxsize}):  # once in ten rounds
-            return self.client.submit(_itself, value, pure=False)
+            return self.client.submit(lambda value: value, value, pure=False)
 
     def _tree_sum(self, terms: Sequence[Future]) -> Future:
         """The sum of neighbours, then of their sums, and so on: the same however many workers there are."""
@@ -404,12 +403,3 @@ def sortedness(table: Array) -> float:
     spread = float(((table - expected) ** 2 / expected).sum()) / n
     by_chance = (partitions - 1) * (classes - 1) / (n - 1)
     return math.sqrt(max(0.0, spread - by_chance) / (min(partitions, classes) - 1))
-
-
-def _check_mixture(found: float) -> None:
-    """Local epochs learn the labels of their partition; the mean of such iterates is a poor model of all."""
-    what = f"the labels depend on the partition (Cramer's V {found:.2f}, 0 if mixed, 1 if sorted)"
-    if found > HOPELESS:
-        raise ValueError(f"{what}, so the average of local epochs would be a poor model; {REMEDY}")
-    if found > SUSPICIOUS:
-        warnings.warn(f"{what}, which costs accuracy; {REMEDY}", UserWarning, stacklevel=2)
