@@ -7,8 +7,8 @@ from math import comb
 
 import numpy as np
 import pytest
-from chi_square import bernoulli_p_value, multinomial_p_value, none_rejected
 from enumeration import outcomes, random_cases
+from helpers.chi_square import bernoulli_p_value, multinomial_p_value, none_rejected
 
 from evodrop.theory import BernoulliNoise, MultinomialNoise
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
-from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_of
-from evodrop.nn.sync import name_of_group
+from evodrop.nn._neighbours import Slot, Surroundings, find_surroundings, slots_of
+from evodrop.nn.distributed import check_group
+from evodrop.nn.layers import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
 from evodrop.nn.zoo.protocol import Place
-from evodrop.nn.zoo.registry import WaterFillingDropout, checked_class
+from evodrop.nn.zoo.registry import checked_class
 from evodrop.nn.zoo.weight_aware import WeightAwareDropout
 
-__all__ = ["convert_dropout", "convert_sync"]
+__all__ = ["convert_dropout", "convert_sync_dropout"]
 
 M = TypeVar("M", bound=nn.Module)
 Make = Callable[..., nn.Module]
@@ -24,10 +23,6 @@ SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channels goes on to do so
     EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
     nn.Dropout: {nn.Dropout1d: nn.Dropout1d, nn.Dropout2d: nn.Dropout2d},
-    WaterFillingDropout: {
-        nn.Dropout1d: partial(EvolutionalDropout1d, scheme="bernoulli"),
-        nn.Dropout2d: partial(EvolutionalDropout2d, scheme="bernoulli"),
-    },
 }
 
 
@@ -40,7 +35,7 @@ def convert_dropout(
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
     Rate and train/eval mode are kept, and a layer used in two places stays one layer, unless its neighbours count.
-    Layers with p = 0 are switched off and stay as they are, since even k = d draws are noise. Dropout that is no such
+    Layers with p = 0 are switched off and stay as they are. Dropout that is no such
     layer stays: other classes, and what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model
     of sequences, say which dimension holds the units: ``unit_dims=-1``.
 
@@ -53,15 +48,15 @@ def convert_dropout(
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
             nothing is changed.
         to: a name of :data:`evodrop.nn.zoo.ZOO` (``"data-dependent"`` only with ``probs=``), a class, or any function
-            from a rate to a module. With ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers
-            that drop whole channels go on to do so.
+            from a rate to a module. With ``"evolutional"`` and ``"standard"``, layers that drop whole
+            channels go on to do so.
         only: predicate on (qualified name, module) that a layer has to satisfy.
         options: passed on to the new layers.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 2))
         >>> convert_dropout(model, "weight-aware", weight_share=1.0)[1]
-        WeightAwareDropout(p=0.2, scheme='multinomial', weight_share=1, after=Linear)
+        WeightAwareDropout(p=0.2, weight_share=1, after=Linear)
     """
     make = _checked_target(model, to, options)
     chosen = {
@@ -86,8 +81,8 @@ def convert_dropout(
     return model
 
 
-def convert_sync(model: M, process_group: Any = None) -> M:
-    """Make every evolutional dropout in ``model`` follow the batch of all processes together, and return the model.
+def convert_sync_dropout(model: M, process_group: Any = None) -> M:
+    """Make every dropout in ``model`` that follows the batch follow that of all processes, and return the model.
 
     Call it on every rank, before or after ``DistributedDataParallel`` or ``fully_shard``. Each layer then costs one
     all_reduce of d + 1 numbers in forward, and nothing in backward. Layers of other kinds stay as they are: call
@@ -98,10 +93,10 @@ def convert_sync(model: M, process_group: Any = None) -> M:
         process_group: the processes whose batches are one batch. Default: all.
 
     Examples:
-        >>> convert_sync(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
-        EvolutionalDropout(p=0.2, scheme='multinomial', sync=True)
+        >>> convert_sync_dropout(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
+        EvolutionalDropout(p=0.2, sync=True)
     """
-    name_of_group(process_group)  # an error even if there is no layer to tell
+    check_group(process_group)  # an error even if no layer is there
     for layer in model.modules():
         if isinstance(layer, Evolving):
             layer.process_group, layer.sync = process_group, True

@@ -6,7 +6,7 @@ import socket
 
 import numpy as np
 import pytest
-from dask_blocks import classifier, cut, examples
+from helpers.dask_blocks import classifier, cut, examples
 from joblib import parallel_config
 from sklearn.model_selection import GridSearchCV
 

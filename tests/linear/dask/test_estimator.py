@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from dask_blocks import FIXED, classifier, cut, examples, fitted
+from helpers.dask_blocks import FIXED, classifier, cut, examples, fitted
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dask import array, delayed
-from dask_blocks import FIXED, classifier, cut, examples, fitted
+from helpers.dask_blocks import FIXED, classifier, cut, examples, fitted
 from scipy import sparse
 
 from evodrop.linear import DropoutSGDClassifier, read_svmlight

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 
 from evodrop.nn.zoo import masks
 from evodrop.nn.zoo.masks import draw_masks, masked_linear

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from scipy.integrate import quad
 
 from evodrop.nn.zoo import Moments, moments_of_relu

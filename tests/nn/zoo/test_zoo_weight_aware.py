@@ -234,5 +234,5 @@ def test_bad_options_are_named():
 
 
 def test_print_shows_what_it_is():
-    shown = "WeightAwareDropout(p=0.5, scheme='multinomial', weight_share=0.5, after=Linear)"
+    shown = "WeightAwareDropout(p=0.5, weight_share=0.5, after=Linear)"
     assert str(network()[2]) == shown

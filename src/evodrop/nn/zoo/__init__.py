@@ -19,6 +19,7 @@ parameters, the variance that is learned, masks over weights, Gaussians in the p
 on the next layer, and products without the dropped units.
 """
 
+from evodrop.nn.layers import WaterFillingDropout
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
 from evodrop.nn.zoo.batchwise import BatchwiseDropout, BatchwiseLinear
 from evodrop.nn.zoo.dropconnect import DropConnectConv2d, DropConnectLinear
@@ -26,7 +27,7 @@ from evodrop.nn.zoo.fast import FastDropoutLinear, FastDropoutReLU
 from evodrop.nn.zoo.gaussian import GaussianDropout
 from evodrop.nn.zoo.moments import Moments, moments_of_relu
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout, penalties
-from evodrop.nn.zoo.registry import LINEAR, ZOO, WaterFillingDropout, about, rooms
+from evodrop.nn.zoo.registry import LINEAR, ZOO, about, rooms
 from evodrop.nn.zoo.standout import Standout
 from evodrop.nn.zoo.variational import VariationalDropout
 from evodrop.nn.zoo.variational_weights import VariationalConv2d, VariationalLinear

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import checked_rate
+from evodrop.nn._neighbours import ELEMENTWISE, POOLING
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import ELEMENTWISE, POOLING
-from evodrop.nn.layers import as_autocast
+from evodrop.nn.locally_connected import as_autocast
 from evodrop.nn.zoo.adopt import is_plain, linear_like
 from evodrop.nn.zoo.moments import check_features
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.layers import as_autocast
+from evodrop.nn.locally_connected import as_autocast
 from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
 from evodrop.nn.zoo.gaussian import noise_variance
 from evodrop.nn.zoo.masks import draw_masks, masked_linear

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from evodrop._kernels.threads import useful_threads
-from evodrop.nn.draw import draw_seed
-from evodrop.nn.operator import unmapped
+from evodrop.nn._noise import draw_seed, unmapped
 from evodrop.nn.zoo.gaussian import wide
 from evodrop.sampling import draw_mask
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import fold, pad
 
-from evodrop.nn.kinds import ELEMENTWISE
-from evodrop.nn.layers import LocallyConnected2d
+from evodrop.nn._neighbours import ELEMENTWISE
+from evodrop.nn.locally_connected import LocallyConnected2d
 
 __all__ = ["checked_path", "outgoing_squares"]
 

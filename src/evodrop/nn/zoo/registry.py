@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from evodrop.nn.evolving import EvolutionalDropout
-from evodrop.nn.modules import DataDependentDropout, MultinomialDropout
+from evodrop.nn.layers import DataDependentDropout, EvolutionalDropout, MultinomialDropout, WaterFillingDropout
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
 from evodrop.nn.zoo.batchwise import BatchwiseDropout
 from evodrop.nn.zoo.dropconnect import DropConnectLinear
@@ -23,30 +22,7 @@ from evodrop.nn.zoo.variational import VariationalDropout
 from evodrop.nn.zoo.variational_weights import VariationalLinear
 from evodrop.nn.zoo.weight_aware import WeightAwareDropout
 
-__all__ = ["LINEAR", "ZOO", "WaterFillingDropout", "about", "rooms"]
-
-
-class WaterFillingDropout(EvolutionalDropout):
-    """:class:`~evodrop.nn.EvolutionalDropout` with ``scheme="bernoulli"``: units are dropped one by one, strong ones
-    less often.
-
-    By the paper's own criterion, E||x * noise||^2, this is never louder than multinomial noise with as many draws;
-    :func:`evodrop.definitions.keep_probabilities` has the formula.
-
-    Args:
-        p, options: as in :class:`~evodrop.nn.EvolutionalDropout`.
-        scheme: ``"bernoulli"``, which makes it water-filling.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
-    Examples:
-        >>> WaterFillingDropout(0.3)
-        WaterFillingDropout(p=0.3, scheme='bernoulli')
-    """
-
-    def __init__(self, p: float = 0.5, *, scheme: str = "bernoulli", **options: Any) -> None:
-        super().__init__(p, scheme=scheme, **options)
+__all__ = ["LINEAR", "ZOO", "about", "rooms"]
 
 
 PAPER = "Li, Gong and Yang"

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from evodrop.nn._neighbours import POOLING
+from evodrop.nn._noise import checked_dims, count_units
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import POOLING
-from evodrop.nn.layout import checked_dims, count_units
 from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, clipped, initial_log_alpha
 from evodrop.nn.zoo.gaussian import times_gaussian
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout

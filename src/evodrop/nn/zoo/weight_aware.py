@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from evodrop.nn import functional as F
-from evodrop.nn.layout import checked_dims
-from evodrop.nn.modules import DrawingDropout
+from evodrop.nn._noise import checked_dims
 from evodrop.nn.zoo.gaussian import widened
 from evodrop.nn.zoo.outgoing import checked_path, outgoing_squares
 from evodrop.nn.zoo.protocol import About, Place, ZooDropout
@@ -51,7 +50,7 @@ def _shares(masses: Tensor, otherwise: Tensor) -> Tensor:
     return chosen / chosen.sum()
 
 
-class WeightAwareDropout(DrawingDropout, ZooDropout):
+class WeightAwareDropout(ZooDropout):
     r"""Multinomial noise by the second moments of the batch times the outgoing weights of each unit.
 
     The supplement's tight bound of the regulariser is least for p_i ~ sqrt(w_i^2 E x_i^2), which needs the weights.
@@ -75,7 +74,7 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
         after: the next layer with weights: ``Linear``, ``Conv2d`` or ``LocallyConnected2d``. Where flattening, pooling,
             batch normalisation or activations stand between: all layers up to it, in order.
         weight_share: share of the probability that follows the weights, in [0, 1]; 0 is evolutional dropout.
-        k, scheme, match, uniform_mix, unit_dims: as in :class:`evodrop.nn.EvolutionalDropout`.
+        k, match, uniform_mix, unit_dims: as in :class:`evodrop.nn.EvolutionalDropout`.
 
     Shape:
         Any shape that the next layer takes; the output has the shape, dtype and memory format of the input.
@@ -108,7 +107,8 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
         weight_share: float = 0.5,
         **options: Any,
     ) -> None:
-        super().__init__(p, **options)
+        super().__init__(p)
+        self.unit_dims, self.options = options.pop("unit_dims", None), options
         if not (isinstance(weight_share, numbers.Real) and 0.0 <= weight_share <= 1.0):
             raise ValueError(
                 f"weight_share is {weight_share!r}, but it takes a number in [0, 1], the share that follows the weights"
@@ -147,7 +147,7 @@ class WeightAwareDropout(DrawingDropout, ZooDropout):
         with torch.no_grad():
             squares = outgoing_squares(self._path, tuple(input.shape[dim] for dim in units))
             probs = weight_aware_probabilities(input, squares.flatten(), units, self.weight_share)
-        return F.multinomial_dropout(input, self.p, probs, self.training, **self.options())
+        return F.multinomial_dropout(input, self.p, probs, self.training, unit_dims=self.unit_dims, **self.options)
 
     def extra_repr(self) -> str:
         after = type(self._path[-1]).__name__ if self._path else None
