@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_svmlight_files
 
 from evodrop.linear import PAPER_GRID, DropoutSGDClassifier, tune_step_size
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 
 GRID = (10.0, 5.0, 1.0, 0.5, *PAPER_GRID)
 EPOCHS = (1, 3, 10)
@@ -32,8 +32,8 @@ def errors_at(model, train, test):
 
 
 def row(dropout, average, train, test, seeds):
-    base = DropoutSGDClassifier(dropout, loss="log_loss", average=average, learning_rate="constant", tol=None)
-    step = tune_step_size(base.set_params(random_state=0), *train, GRID, verbose=0).best
+    base = DropoutSGDClassifier(dropout=dropout, loss="log_loss", average=average, learning_rate="constant", tol=None)
+    step = tune_step_size(base.set_params(random_state=0), *train, GRID).best_params_["eta0"]
     all_errors = np.array(
         [errors_at(clone(base).set_params(eta0=step, random_state=seed), train, test) for seed in range(seeds)]
     )

@@ -1,8 +1,8 @@
-"""Part of scaling.py: dropout layers on a GPU, nn.Dropout and ours by plain torch and by the Triton kernels.
+"""Part of scaling.py: dropout layers on a GPU, nn.Dropout and ours.
 
 The contestants take turns in random order. A call goes forward and backward on 128 float32 rows; the clock stops when
-the device has finished. Without a GPU the same calls are timed on the CPU, with the numba kernels in the place of
-Triton's, which shows that the benchmark runs and what the plain path costs, but nothing about a GPU.
+the device has finished. Without a GPU the same calls are timed on the CPU, by the numba kernels too, which shows
+that the benchmark runs and what the torch backend costs there, but nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNITS, QUICK = (256, 1024, 4096, 16384), (256, 1024)
 
 def contestants(device: torch.device) -> dict[str, tuple[nn.Module, str]]:
     """A layer and a backend by name."""
-    kernels = "triton" if device.type == "cuda" else "numba"
-    ours = {f"EvolutionalDropout, {name}": (EvolutionalDropout(P), name) for name in ("torch", kernels)}
+    backends = ("torch",) if device.type == "cuda" else ("torch", "numba")
+    ours = {f"EvolutionalDropout, {name}": (EvolutionalDropout(P), name) for name in backends}
     return {"nn.Dropout": (nn.Dropout(P), "auto"), **ours}
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import evodrop
 from evodrop._kernels.compile import _sources
-from evodrop.linear.kernels import run_epoch
+from evodrop._kernels.epoch import run_epoch
 
 SOURCE = Path(evodrop.__file__).parent
 ARROWS = {  # a module, and those that it may import besides itself; `nn` and `linear` never meet, nobody imports `lab`

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import evodrop
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

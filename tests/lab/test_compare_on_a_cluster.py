@@ -30,9 +30,9 @@ def test_the_records_are_those_of_this_machine(client, tmp_path):
 
 
 def test_a_scheduler_that_does_not_answer_ends_the_command(tmp_path, monkeypatch):
-    from evodrop.linear import connection
+    from evodrop.linear.dask import estimator
 
-    monkeypatch.setattr(connection, "ANSWER", 1)
+    monkeypatch.setattr(estimator, "ANSWER", 1)
     result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path), "--cluster", "tcp://127.0.0.1:9"])
     assert result.exit_code != 0
     assert "no Dask scheduler answers" in result.output + str(result.exception)

@@ -103,7 +103,7 @@ def compare(
             return
         from evodrop.lab.compare import panel_for
         from evodrop.lab.experiment import carry_out
-        from evodrop.linear.connection import joblib_on
+        from evodrop.linear.dask import joblib_on
 
         name = dataset
         if dataset.startswith("svm:"):  # svm:web/train.svm,web/test.svm is web-train

@@ -13,13 +13,13 @@ from evodrop.lab.methods import LINEAR_METHODS
 from evodrop.lab.store import RecordsError, keep_records, read_records, read_timings
 from evodrop.lab.training.linear import LinearTraining
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 
 
 def estimator(run):
     protocol = {"loss": "log_loss", "learning_rate": "constant", "average": True, "max_iter": run.epochs, "tol": None}
     options = {"rate": run.rate, "match": run.match, "eta0": run.lr, "random_state": run.seed}
-    return DropoutSGDClassifier(run.method, **protocol, **options)
+    return DropoutSGDClassifier(dropout=run.method, **protocol, **options)
 
 
 def test_there_is_a_method_for_every_dropout_of_linear_models():

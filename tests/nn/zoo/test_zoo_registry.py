@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import evodrop.linear
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 from evodrop.nn.zoo import LINEAR, ZOO, About, about, rooms
 from evodrop.nn.zoo.registry import ABOUTS
 

@@ -7,7 +7,6 @@ record after each.
 
 from __future__ import annotations
 
-import math
 from time import perf_counter, process_time
 from typing import Any
 
@@ -18,11 +17,9 @@ import torch
 from evodrop.lab.data import Documents
 from evodrop.lab.run import Record, Run
 from evodrop.lab.training import Evaluation, Training, fingerprint
-from evodrop.linear.kernels import Settings
-from evodrop.linear.losses import LOSSES
-from evodrop.linear.model import Model, finite_sum, make_examples, sum_squares
-from evodrop.linear.plans import Plan, make_plan
-from evodrop.linear.problems import check_classes, guesses_of, number_labels, side_weights
+from evodrop.linear import DropoutSGDClassifier
+from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
+from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
 
 __all__ = ["LinearTraining"]
 
@@ -49,57 +46,39 @@ class LinearTraining(Training):
     def __init__(self, run: Run, documents: Documents) -> None:
         parts = ((documents.train_x, documents.train_y), (documents.test_x, documents.test_y))
         digest = fingerprint(*(part for X, y in parts for part in (X.shape, X.indptr, X.indices, X.data, y)))
-        self.n, d = documents.train_x.shape
-        super().__init__(run, digest, int(self.n))
+        n, d = documents.train_x.shape
+        super().__init__(run, digest, int(n))
         classes = np.unique(documents.train_y)
         check_classes(classes)
         self.train_x, self.train_y = documents.train_x, number_labels(documents.train_y, classes)
         self.test_x, self.test_y = documents.test_x, number_labels(documents.test_y, classes)
-        self.examples = make_examples(self.train_x, self.train_y, np.ones(self.n))
-        self.sides = side_weights(None, classes, documents.train_y)
-        self.settings = Settings(LOSSES.index("log_loss"), run.lr, 0.0, 0.0, True, 1.0)
-        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True, jobs=1)
-        self.seed = int(np.random.RandomState(run.seed).randint(2**31 - 1))  # as the estimator takes a random_state
-        squares, self.seen = sum_squares(self.examples, slice(None), d)
-        self.moments = finite_sum(squares, np.zeros(d)) / self.n
-        self.weight_norms = np.zeros(d)
-        self.plan: Plan | None = None  # of the noise; made when a step needs it
+        protocol: dict[str, Any] = {"loss": "log_loss", "learning_rate": "constant", "average": True}
+        noise: dict[str, Any] = {"dropout": run.method, "rate": run.rate, "match": run.match}
+        estimator = DropoutSGDClassifier(**noise, **protocol, eta0=run.lr, random_state=run.seed)
+        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True)
+        progress, rows = Progress(self.model, True, d, estimator._new_seed()), np.arange(n)
+        examples = make_examples(self.train_x, self.train_y, np.ones(n))
+        moments = progress.moments(sum_squares(examples, rows, d), n)
+        sides = side_weights(None, classes, documents.train_y)
+        self.descent = Descent(self.model, examples, rows, moments, FitOptions.of(estimator), sides, progress.seed)
 
     def state(self) -> dict[str, Any]:
-        arrays = [torch.from_numpy(array) for array in (*self.model.blocks[0][1:], self.weight_norms)]
-        return super().state() | {"arrays": arrays}
+        return super().state() | {"arrays": [torch.from_numpy(array) for array in self.descent.state()]}
 
     def load_state(self, state: dict[str, Any]) -> None:
         super().load_state(state)
-        for own, kept in zip((*self.model.blocks[0][1:], self.weight_norms), state["arrays"], strict=True):
-            if (tuple(kept.shape), kept.dtype) != (own.shape, torch.float64):
-                raise ValueError(f"an array of the state is {kept.dtype} of shape {tuple(kept.shape)}, not {own.shape}")
-            own[...] = kept.numpy()
-        self.plan = None
+        self.descent.load_state([array.numpy() for array in state["arrays"]])
+        if self.model.step != self.iteration + 1:
+            raise ValueError(f"the weights are those of iteration {self.model.step - 1}, not {self.iteration}")
 
     def step(self) -> Record:
         """Train until the next record, which is never far: it takes a second at most."""
-        begun, loss, due = self.iteration, 0.0, self.next_record()
-        while self.iteration < due and math.isfinite(loss):
-            loss += self._piece(min(due, self.iteration - self.iteration % self.n + self.n))
+        begun, start, cpu_start = self.iteration, perf_counter(), process_time()
+        loss = self.descent.run(self.next_record() - begun)
+        self.iteration = self.model.step - 1
+        self.timed.append((self.iteration - begun, perf_counter() - start, process_time() - cpu_start))
         clean, test = self._evaluate(self.train_x, self.train_y), self._evaluate(self.test_x, self.test_y)
         return self.make_record(self.run.lr, (None, loss / (self.iteration - begun)), clean, test, [])
-
-    def _piece(self, stop: int) -> float:
-        """Steps from here to ``stop``, within one epoch; the sum of the losses at the corrupted examples."""
-        first = self.iteration - self.iteration % self.n  # the step before the epoch began
-        if self.iteration == first and self.run.method == "weight-aware":
-            self.weight_norms[...], self.plan = self.model.weight_norms(), None
-        if self.plan is None:
-            arrays = (self.moments, self.examples, self.seen)
-            options: dict[str, Any] = {"rate": self.run.rate, "match": self.run.match}
-            self.plan = make_plan(self.run.method, *arrays, weight_norms=lambda: self.weight_norms, **options)
-        order = np.random.default_rng((self.seed, first + 1)).permutation(self.n)[self.iteration - first : stop - first]
-        start, cpu_start = perf_counter(), process_time()
-        loss = self.model.run(self.examples, order, self.plan.noise, self.settings, self.seed, self.sides)
-        self.timed.append((len(order), perf_counter() - start, process_time() - cpu_start))
-        self.iteration = stop
-        return loss
 
     def _evaluate(self, X: Any, labels: npt.NDArray[Any]) -> Evaluation:
         """By the average of all iterates so far, on clean examples."""
@@ -108,4 +87,4 @@ class LinearTraining(Training):
             return Evaluation()
         sides = (labels[:, None] == (np.arange(scores.shape[1]) if scores.shape[1] > 1 else 1)) * 2.0 - 1.0
         loss = np.logaddexp(0.0, -sides * scores).sum(axis=1).mean()
-        return Evaluation(float((guesses_of(scores) != labels).mean()), float(loss))
+        return Evaluation(float((labels_of(scores) != labels).mean()), float(loss))

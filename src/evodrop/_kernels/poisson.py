@@ -1,26 +1,22 @@
 """Poisson counts by table, exactly.
 
-A count costs 16 random bits: 2^16 units of mass are shared out by an alias table, floor(2^16 pmf(c)) of them to the
-count c. What rounding cut off, and the tail that the table has no room for, are units of their own; who draws one of
-those gets a count from exactly that remainder, computed from the pmf in double precision. A rate that no table serves
-is drawn by transformed rejection.
+A count costs 16 random bits: an alias table shares out 2^16 units of mass, floor(2^16 pmf(c)) of them to the count c.
+What rounding cuts off, and the tail that the table has no room for, are units of their own; a draw that hits one of
+those takes its count from exactly that remainder, computed from the pmf in double precision. A rate that no table
+serves is drawn by transformed rejection.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from evodrop._checks import Array, Floats
 from evodrop._kernels.compile import compiled
-from evodrop._kernels.rows import GOLDEN, balance, hashed
+from evodrop._kernels.rows import GOLDEN, U, balance, hashed
 
 __all__ = ["SLOT_BITS", "SLOT_MASK", "UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
-
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 UNIT_BITS, SLOT_BITS = 16, 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -33,9 +29,6 @@ MOST_BITS = len(LARGEST_RATE) - 1
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
-
-
-U = np.uint64
 
 
 @compiled
@@ -54,32 +47,37 @@ def bits_for(rate: float) -> int:
 
 
 @compiled
-def place_tables(rates: Floats, present: Array, where: Array) -> int:
-    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Gives their size."""
+def place_tables(rates: Floats, indices: Array, where: Array) -> int:
+    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Features that are not
+    among the indices keep 0 and get no table. Gives the size of all tables."""
+    for j in range(len(indices)):
+        where[U(indices[U(j)])] = 1
     size = 0
-    for i in present:
-        bits = bits_for(rates[i])
-        where[i] = (size << SLOT_BITS) | bits
-        size += 1 << bits
+    for i in range(len(rates)):
+        if where[i] == 1:
+            bits = bits_for(rates[i])
+            where[i] = (size << SLOT_BITS) | bits
+            size += 1 << bits
     return size
 
 
 @compiled
-def fill_tables(rates: Floats, present: Array, where: Array, tables: Array) -> None:
+def fill_tables(rates: Floats, where: Array, tables: Array) -> None:
     masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
-    for i in present:
+    for i in range(len(rates)):
         place, bits = where[i] >> SLOT_BITS, where[i] & SLOT_MASK
-        share_out(rates[i], bits, masses)
-        balance(masses, table, bits, UNIT_BITS)
-        for bucket in range(1 << bits):
-            tables[place + bucket] = table[bucket]
+        if bits > 0:
+            share_out(rates[i], bits, masses)
+            balance(masses, table, bits, UNIT_BITS)
+            for bucket in range(1 << bits):
+                tables[place + bucket] = table[bucket]
 
 
-def build_tables(rates: Floats, present: Array) -> tuple[Array, Array]:
-    """Where the tables of the features that are present begin, and all their entries."""
+def build_tables(rates: Floats, indices: Array) -> tuple[Array, Array]:
+    """Where the table of each feature among the indices begins, and the entries of all tables."""
     where = np.zeros(len(rates), np.int64)
-    tables = np.zeros(place_tables(rates, present, where), np.uint16)
-    fill_tables(rates, present, where, tables)
+    tables = np.zeros(place_tables(rates, indices, where), np.uint16)
+    fill_tables(rates, where, tables)
     return where.astype(np.uint32) if len(tables) < 1 << (32 - SLOT_BITS) else where, tables
 
 

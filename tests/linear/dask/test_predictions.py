@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from dask_blocks import cut, examples, fitted
+from helpers.dask_blocks import cut, examples, fitted
 
 pytestmark = pytest.mark.usefixtures("current_client")
 X, Y = examples()

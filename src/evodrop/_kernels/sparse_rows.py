@@ -14,52 +14,80 @@ Of m ~ Mult(p; k) a row needs only the counts on its support S. With the rates k
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from evodrop._checks import Array, Floats
 from evodrop._kernels.compile import compiled, inlined
-from evodrop._kernels.rows import GOLDEN, hashed
-from evodrop.linear.poisson import SLOT_BITS, SLOT_MASK, UNIT_BITS, UNITS, rare_count, stirling, uniform
+from evodrop._kernels.poisson import (
+    SLOT_BITS,
+    SLOT_MASK,
+    UNIT_BITS,
+    UNITS,
+    build_tables,
+    rare_count,
+    stirling,
+    uniform,
+)
+from evodrop._kernels.rows import GOLDEN, U, hashed
+from evodrop.noise import Noise
 
-__all__ = ["Noise", "draw_row", "keep_some", "spread"]
+__all__ = ["CLEAN", "DRAWN", "EQUAL", "KEPT", "RowNoise", "draw_row", "keep_some", "row_noise"]
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
-
-U = np.uint64
+CLEAN, EQUAL, KEPT, DRAWN = range(4)  # no noise; kept with one probability for all, or each with its own; drawn
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
 RARE, COUPLING, EXCHANGE = U(1 << 60), U(1 << 61), U(1 << 62)
+LEAST = 1e-300  # a feature whose square is 0 in floating point is never drawn, and never 0 / 0
 
 
-class Noise(NamedTuple):
+class RowNoise(NamedTuple):
     """What corrupts the rows of a matrix."""
 
     scheme: int
     k: int
-    mask: int  # feature i has the rate of i & mask: its own (mask -1), or one for all (mask 0)
-    rates: Floats  # k p_i; for Bernoulli noise the keep probabilities
+    rates: Floats  # (d,): k p_i if features are drawn, else the keep probabilities
     tables: Array  # as of poisson.build_tables
     slots: Array  # for each non-zero, the slot of its feature
     scaled: Floats  # for each non-zero, its value over the rate of its feature
     row_rates: Floats  # for each row, the sum of the rates of its features
 
 
-@compiled
-def spread(
-    indptr: Array, indices: Array, data: Array, mask: int, rates: Floats, where: Array
-) -> tuple[Array, Floats, Floats]:
-    """slots, scaled and row_rates of a :class:`Noise`: what a row needs of its features, in the order of its non-zeros.
+def row_noise(noise: Noise | None, indptr: Array, indices: Array, data: Array) -> RowNoise:
+    """The noise of the rows of a CSR matrix.
 
-    An epoch then reads them one after the other, and looks up a feature only for its table or keep probability, and for
-    its weight.
+    Args:
+        noise: on d features, or None.
+        indptr, indices, data: the matrix.
     """
+    none, where, tables = np.zeros(0), np.zeros(0, np.uint32), np.zeros(0, np.uint16)
+    if noise is None:
+        return RowNoise(CLEAN, 0, none, tables, where, none, none)
+    chances, k = noise
+    rates = np.maximum(chances if k is None else k * chances, LEAST)
+    if not np.isfinite(rates).all():  # a kernel would draw for ever
+        raise ValueError("the probabilities of the dropout are not finite; divide X by its largest value")
+    equal = bool((rates == rates[0]).all())
+    if k is None:
+        where = np.zeros(len(rates), np.uint32)
+    elif equal:  # one table serves all features
+        where, tables = build_tables(rates[:1], np.zeros(1, np.int64))
+        where = np.repeat(where, len(rates))
+    else:
+        where, tables = build_tables(rates, indices)
+    cells = spread(indptr, indices, data, rates, where)
+    return RowNoise(DRAWN if k is not None else EQUAL if equal else KEPT, k or 0, rates, tables, *cells)
+
+
+@compiled
+def spread(indptr: Array, indices: Array, data: Array, rates: Floats, where: Array) -> tuple[Array, Floats, Floats]:
+    """slots, scaled and row_rates of a :class:`RowNoise`: what a row needs of its features, in the order of its
+    non-zeros. An epoch reads them one after the other, and looks up a feature for its weight and little else."""
     slots, scaled = np.empty(len(indices), where.dtype), np.empty(len(indices))
     row_rates = np.zeros(len(indptr) - 1)
     for row in range(len(row_rates)):
         for j in range(indptr[row], indptr[row + 1]):
-            i = U(indices[U(j)] & mask)
+            i = U(indices[U(j)])
             slots[U(j)] = where[i]
             scaled[U(j)] = data[U(j)] / rates[i]
             row_rates[row] += rates[i]
@@ -160,7 +188,7 @@ def keep_some(
     indices: Array,
     start: int,
     stop: int,
-    mask: int,
+    equal: bool,
     keep: Floats,
     scaled: Floats,
     key: np.uint64,
@@ -170,7 +198,7 @@ def keep_some(
     """values = the row from start to stop times Bernoulli noise: its value over the keep probability, or 0."""
     for j in range(stop - start):
         words[j] = hashed(key + U(j) * GOLDEN) >> U(12)
-    if mask == 0:  # one probability for all: the loop vectorises
+    if equal:  # one probability for all: the loop vectorises
         same = keep[0]
         for j in range(stop - start):
             values[j] = scaled[U(start + j)] * np.float64((np.float64(words[j]) + 0.5) * 2.0**-52 < same)
@@ -185,7 +213,6 @@ def draw_row(
     indices: Array,
     start: int,
     stop: int,
-    mask: int,
     rates: Floats,
     tables: Array,
     slots: Array,
@@ -212,11 +239,11 @@ def draw_row(
         entry = np.int64(tables[U((slot >> SLOT_BITS) + bucket)])
         last = (1 << bits) - 1
         other = entry & last
-        # The bucket's own count below the threshold, else the other: without a branch, which nobody could predict.
+        # The bucket's own count below the threshold, else the other: without a branch, which is unpredictable.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
         if count == last:
             # Its words are far behind those of the tables, and 2^20 apart.
-            count = rare_count(rates[U(indices[U(start + j)] & mask)], bits, key, RARE + (U(j) << U(20)))
+            count = rare_count(rates[U(indices[U(start + j)])], bits, key, RARE + (U(j) << U(20)))
         counts[j] = count
         values[j] = scaled[U(start + j)] * count
         total += count
@@ -224,7 +251,7 @@ def draw_row(
     if wanted != total:
         own_rates = np.empty(size)
         for j in range(size):
-            own_rates[j] = rates[U(indices[U(start + j)] & mask)]
+            own_rates[j] = rates[U(indices[U(start + j)])]
         exchange(counts, own_rates, total, wanted, key)
         for j in range(size):
             values[j] = scaled[U(start + j)] * counts[j]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import signal
@@ -11,14 +10,14 @@ import time
 
 import numpy as np
 import pytest
-from dask_blocks import FIXED, cut, examples, fitted
+from helpers.dask_blocks import FIXED, classifier, cut, examples, fitted
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, read_svmlight
-from evodrop.linear.descent import DivergedError
-from evodrop.linear.rounds import Rounds
+from evodrop.linear._fit import DivergedError
+from evodrop.linear.dask.rounds import Rounds
 
 pytestmark = pytest.mark.usefixtures("current_client")
 X, Y = examples()
@@ -37,10 +36,10 @@ def assert_same(one, other):
     [
         {"average": False},
         {"average": True, "alpha": 1e-3, "loss": "log_loss"},
-        {"average": 500, "shuffle": False},
+        {"average": True, "shuffle": False},
         {"dropout": "weight-aware", "match": "noise"},
         {"dropout": "water-filling", "early_stopping": True},
-        {"dropout": "standard", "class_weight": "balanced", "learning_rate": "bound"},
+        {"dropout": "standard", "class_weight": "balanced", "learning_rate": "constant"},
         {"max_iter": 200, "tol": 1e-2},
     ],
     ids=str,
@@ -135,17 +134,17 @@ def test_a_worker_that_dies_costs_a_retry(workers, average):
 
 
 def test_no_process_holds_all_partitions(client, monkeypatch):
-    held, gathered, record, gather = [], [], Rounds._record, type(client).gather
+    held, gathered, measure, gather = [], [], Rounds._measure, type(client).gather
 
-    def watched(self, client, *arguments):
+    def watched(self, ready):
         held.append(client.has_what())
-        return record(self, client, *arguments)
+        return measure(self, ready)
 
     def weighed(self, futures, *arguments, **options):
         gathered.append(len(pickle.dumps(results := gather(self, futures, *arguments, **options))))
         return results
 
-    monkeypatch.setattr(Rounds, "_record", watched)
+    monkeypatch.setattr(Rounds, "_measure", watched)
     monkeypatch.setattr(type(client), "gather", weighed)
     edges = range(50, 300, 50)
     fitted(cut(X, *edges), cut(Y, *edges))
@@ -167,10 +166,10 @@ def test_files_are_partitions(tmp_path):
         path.write_text("\n".join(lines).replace("np.float64(", "").replace(")", "") + "\n")
     short = tmp_path / "three.svm"  # of fewer features than the others
     short.write_text("1 2:0.5\n0 1:1\n")
-    model = DaskDropoutSGDClassifier(**FIXED).fit([*map(str, paths), short])
+    model = classifier(**FIXED).fit([*map(str, paths), short])
     assert model.n_features_in_ == 40
     assert model.classes_.tolist() == [0.0, 1.0]
-    again = DaskDropoutSGDClassifier(**FIXED).fit(*read_svmlight([*paths, short]))
+    again = classifier(**FIXED).fit(*read_svmlight([*paths, short]))
     assert_same(model, again)
     assert model.score([*paths, short]) > 0.8
     first, y = read_svmlight(paths[:1], n_features=40)
@@ -183,7 +182,7 @@ def test_files_are_partitions(tmp_path):
 
 def test_parts_come_one_after_the_other():
     halves = slice(0, 120), slice(120, 300)
-    ours, theirs = DaskDropoutSGDClassifier(**FIXED), DropoutSGDClassifier(**FIXED)
+    ours, theirs = classifier(**FIXED), DropoutSGDClassifier(**FIXED)
     for rows in halves:
         ours.partial_fit(cut(X[rows]), cut(Y[rows]), classes=["art", "science"])
         theirs.partial_fit(X[rows], Y[rows], classes=["art", "science"])
@@ -211,14 +210,19 @@ def test_several_local_epochs_are_one_round():
 
 
 def test_it_is_an_estimator():
-    model = DaskDropoutSGDClassifier("uniform", rate=0.3, cluster="tcp://host:1", local_epochs=2)
-    names = set(inspect.signature(DropoutSGDClassifier).parameters)
-    assert set(model.get_params()) == names | {"cluster", "local_epochs"}
-    assert clone(model).get_params() == model.get_params()
+    model = classifier(dropout="uniform", rate=0.3, cluster="tcp://host:1", local_epochs=2)
+    assert set(model.get_params(deep=False)) == {"estimator", "cluster", "local_epochs"}
+    assert clone(model).set_params(estimator__rate=0.4).estimator.rate == 0.4
+    assert model.estimator.rate == 0.3
     trained = fitted(cut(X, 100), cut(Y, 100))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(trained)).predict(X), trained.predict(X))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'rat'"):
-        DaskDropoutSGDClassifier(rat=0.1)
+    assert not hasattr(model.estimator, "coef_")
+    assert isinstance(trained.estimator_, DropoutSGDClassifier)
+    np.testing.assert_array_equal(trained.estimator_.predict(X), trained.predict(X))
+    with pytest.raises(ValueError, match="'estimator' parameter"):
+        DaskDropoutSGDClassifier("uniform").fit(cut(X), cut(Y))
+    with pytest.raises(ValueError, match="'rate' parameter of DropoutSGDClassifier"):
+        fitted(cut(X), cut(Y), rate=2.0)
     with pytest.raises(ValueError, match="'local_epochs' parameter"):
         fitted(cut(X), cut(Y), local_epochs=0)
 

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from joblib import effective_n_jobs
 from scipy.special import expit
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from evodrop.linear.callbacks import Watch
-from evodrop.linear.classifier import LinearClassifier, has_probabilities, probabilities
-from evodrop.linear.descent import Descent
-from evodrop.linear.losses import steepest_slope
-from evodrop.linear.model import Model, make_examples
-from evodrop.linear.parameters import SGD_PARAMETERS, dropout_of, radius_of, settings_of
-from evodrop.linear.plans import check_options
-from evodrop.linear.problems import check_classes, number_labels, side_weights, split_rows
-from evodrop.linear.validation import checked_examples
+from evodrop._checks import Array, Floats
+from evodrop._kernels.epoch import LOSSES
+from evodrop.linear._base import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_INTEGER,
+    LinearClassifier,
+    Watch,
+    check_classes,
+    checked_examples,
+    number_labels,
+    probabilities,
+    side_weights,
+    split_rows,
+)
+from evodrop.linear._fit import DROPOUTS, FitOptions, Model, Progress, descend, noise_of, overflow
+from evodrop.noise import MATCHES, MOST_DRAWS, Noise
 
 __all__ = ["DropoutSGDClassifier"]
 
-Array = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
+
+def has_probabilities(estimator: Any) -> bool:
+    """Whether the scores of a classifier can become probabilities; an AttributeError says why not."""
+    if estimator.loss in ("log_loss", "modified_huber"):
+        return True
+    raise AttributeError(
+        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
+        "or CalibratedClassifierCV around this classifier"
+    )
 
 
 class DropoutSGDClassifier(LinearClassifier):
@@ -39,8 +55,8 @@ class DropoutSGDClassifier(LinearClassifier):
     Several classes are learned one against the rest, with the same noise.
 
     Parameters named as in :class:`sklearn.linear_model.SGDClassifier` mean what they mean there, but for the tail
-    average, the learning rate "bound" and the rule when to stop. The defaults were chosen on 20 Newsgroups and
-    Reuters-52, rows of norm 1. Scale other data, and try a smaller ``eta0``.
+    average and the rule when to stop. The defaults were chosen on 20 Newsgroups and Reuters-52, rows of norm 1. Scale
+    other data, and try a smaller ``eta0``; :func:`evodrop.theory.bound_step_size` gives the step of Theorem 1.
 
     Args:
         dropout: the noise. "data-dependent": multinomial with p_i ~ sqrt(E x_i^2) of the training data, the choice of
@@ -48,25 +64,21 @@ class DropoutSGDClassifier(LinearClassifier):
             dropped with probability ``rate``. "water-filling": independent, with keep probabilities
             min(1, t sqrt(E x_i^2)) that sum to k. "weight-aware": multinomial, half data-dependent, half
             p_i ~ |w_i| sqrt(E x_i^2), the supplement's tighter bound, with the weights as the epoch begins. "none".
-        rate: the fraction to drop, in [0, 1): k = d (1 - rate) draws.
+        rate: the fraction to drop, in [0, 1): k = d (1 - rate) draws. 0 is no noise.
         k: number of draws, instead of the rate.
         match: "draws", or the k that fits a fair comparison with standard dropout at the same rate: "distinct" or
             "noise", see :mod:`evodrop.noise`.
         loss: "hinge", "log_loss", "squared_hinge" or "modified_huber".
         alpha: L2 penalty alpha / 2 ||w||^2.
-        learning_rate: "invscaling": eta0 / t^power_t. "constant": eta0. "bound": Theorem 1's radius / (G B sqrt(n))
-            with the steepest slope G of the loss, B^2 = E||x * noise||^2 (Proposition 2, plus 1 for an intercept) and
-            the number n of examples.
+        learning_rate: "invscaling": eta0 / t^power_t. "constant": eta0.
         eta0: the step size, or the first one.
         power_t: exponent of "invscaling".
-        radius: r of "bound", the norm of the weights that are looked for.
-        average: True: the model is the average of all iterates, as in Theorem 1. A number: of those from that step on.
-            "tail": of those of the last epochs, as the average begins anew after 1, 2, 4, 8 and so on. False: it is the
-            last iterate.
+        average: True: the model is the average of all iterates, as in Theorem 1. "tail": of those of the last epochs,
+            as the average begins anew after 1, 2, 4, 8 and so on. False: it is the last iterate.
         max_iter, tol, n_iter_no_change: at most ``max_iter`` epochs; stop when the mean loss (with ``early_stopping``
             the validation score) of the last ``n_iter_no_change`` epochs is not better by ``tol`` than that of as many
             epochs before them.
-        early_stopping, validation_fraction: set that fraction of the examples aside to tell when to stop.
+        early_stopping, validation_fraction: set that fraction of the examples aside to decide when to stop.
         fit_intercept: the intercept gets no noise, and the same step size as the weights.
         shuffle: a new order of the examples in each epoch.
         class_weight: None, "balanced" or a dict of classes and weights.
@@ -93,12 +105,35 @@ class DropoutSGDClassifier(LinearClassifier):
         array(['sport', 'art', 'sport', 'art'], dtype='<U5')
     """
 
-    _parameter_constraints = SGD_PARAMETERS
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "dropout": [StrOptions(set(DROPOUTS))],
+        "rate": [Interval(Real, 0, 1, closed="left")],
+        "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
+        "match": [StrOptions(set(MATCHES))],
+        "loss": [StrOptions(set(LOSSES))],
+        "alpha": [NOT_NEGATIVE],
+        "learning_rate": [StrOptions({"constant", "invscaling"})],
+        "eta0": [POSITIVE],
+        "power_t": [NOT_NEGATIVE],
+        "average": ["boolean", StrOptions({"tail"})],
+        "max_iter": [POSITIVE_INTEGER],
+        "tol": [NOT_NEGATIVE, None],
+        "n_iter_no_change": [POSITIVE_INTEGER],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "fit_intercept": ["boolean"],
+        "shuffle": ["boolean"],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+    }
 
     def __init__(
         self,
-        dropout: str = "data-dependent",
         *,
+        dropout: str = "data-dependent",
         rate: float = 0.5,
         k: int | None = None,
         match: str = "draws",
@@ -107,8 +142,7 @@ class DropoutSGDClassifier(LinearClassifier):
         learning_rate: str = "invscaling",
         eta0: float = 1.0,
         power_t: float = 0.25,
-        radius: float = 100.0,
-        average: bool | int | str = "tail",
+        average: bool | str = "tail",
         max_iter: int = 1000,
         tol: float | None = 1e-3,
         n_iter_no_change: int = 5,
@@ -124,9 +158,9 @@ class DropoutSGDClassifier(LinearClassifier):
     ) -> None:
         self.dropout, self.rate, self.k, self.match = dropout, rate, k, match
         self.loss, self.alpha, self.class_weight, self.fit_intercept = loss, alpha, class_weight, fit_intercept
-        self.learning_rate, self.eta0, self.power_t, self.radius = learning_rate, eta0, power_t, radius
-        self.average, self.max_iter, self.tol, self.n_iter_no_change = average, max_iter, tol, n_iter_no_change
-        self.early_stopping, self.validation_fraction, self.shuffle = early_stopping, validation_fraction, shuffle
+        self.learning_rate, self.eta0, self.power_t, self.average = learning_rate, eta0, power_t, average
+        self.max_iter, self.tol, self.n_iter_no_change, self.shuffle = max_iter, tol, n_iter_no_change, shuffle
+        self.early_stopping, self.validation_fraction = early_stopping, validation_fraction
         self.warm_start, self.random_state, self.n_jobs, self.verbose = warm_start, random_state, n_jobs, verbose
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -142,11 +176,11 @@ class DropoutSGDClassifier(LinearClassifier):
         goes_on = self.warm_start and hasattr(self, "coef_")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=not goes_on)
         classes = np.unique(y)
-        if goes_on and not np.array_equal(classes, self.classes_):
-            raise ValueError(f"warm_start has classes {self.classes_}, but y has {classes}; set warm_start=False")
+        if goes_on:
+            self._check_same_classes(classes)
         self._begin(classes, X.shape[1])
         if goes_on:
-            self._descent.model.start_at(self.coef_, self.intercept_)
+            self._progress.model.start_at(self.coef_, self.intercept_)
         self._learn(X, y, weight, self.max_iter, self.tol)
         return self
 
@@ -161,7 +195,7 @@ class DropoutSGDClassifier(LinearClassifier):
             classes: all classes of all parts; needed in the first call.
             sample_weight: (n,) weights, not negative.
         """
-        known, first = self._known_classes(classes), not hasattr(self, "_descent")
+        known, first = self._known_classes(classes), not hasattr(self, "_progress")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
         number_labels(y, known)  # before anything is changed
         if first:
@@ -183,16 +217,23 @@ class DropoutSGDClassifier(LinearClassifier):
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 
+    # The rest is for the fit on a cluster too.
+
     def _check_options(self) -> None:
-        check_options(self.dropout, self.k, self.match)
-        if self.learning_rate == "bound":
-            steepest_slope(self.loss)
+        if self.k is not None and self.match != "draws":
+            raise ValueError(f"k is {self.k} and match is {self.match!r}, but a match chooses k; give one of them")
+        if self.k is not None and self.dropout in ("none", "standard"):
+            raise ValueError(f"k is {self.k}, but dropout={self.dropout!r} draws nothing; set rate instead")
+
+    def _check_same_classes(self, classes: Array) -> None:
+        if not np.array_equal(classes, self.classes_):
+            raise ValueError(f"warm_start has classes {self.classes_}, but y has {classes}; set warm_start=False")
 
     def _known_classes(self, classes: Any) -> Array:
         """The classes of all parts, for partial_fit, after all checks that need no data."""
         self._validate_params()  # scikit-learn does so in the first call only
         self._check_options()
-        first = not hasattr(self, "_descent")
+        first = not hasattr(self, "_progress")
         known = np.unique(classes) if classes is not None else None if first else self.classes_
         if known is None:
             raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
@@ -202,46 +243,55 @@ class DropoutSGDClassifier(LinearClassifier):
         check_classes(known)
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
-        if not first and bool(self.average) != self._descent.averages:
+        if not first and bool(self.average) != self._progress.averages:
             raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
         return known
 
     def _begin(self, classes: Array, d: int) -> None:
+        """Forget what was learned."""
         check_classes(classes)
         self.classes_ = classes
-        problems = 1 if len(classes) == 2 else len(classes)
-        model = Model(d, problems, bool(self.average), effective_n_jobs(self.n_jobs))
-        self._descent: Any = Descent(model, d, self._new_seed())
+        problems, averages = 1 if len(classes) == 2 else len(classes), bool(self.average)
+        model = Model(d, problems, averages, effective_n_jobs(self.n_jobs))
+        self._progress = Progress(model, averages, d, self._new_seed())
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, tol: float | None) -> None:
-        labels = number_labels(y, self.classes_)
-        fraction = self.validation_fraction if self.early_stopping else None
-        rows = split_rows(labels, weight, fraction, self._descent.seed)
+        progress, options = self._progress, FitOptions.of(self)._replace(tol=tol)
+        model, labels = progress.model, number_labels(y, self.classes_)
+        rows = split_rows(labels, weight, self.validation_fraction if self.early_stopping else None, progress.seed)
+        sides = side_weights(self.class_weight, self.classes_, y[rows.training])
         watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
-        self.n_iter_, plan = self._descent.run(
-            X,
-            make_examples(X, labels, weight),
-            rows,
-            side_weights(self.class_weight, self.classes_, y[rows.training]),
-            settings_of(self),
-            dropout_of(self),
-            radius=radius_of(self),
-            shuffle=self.shuffle,
-            tail=self.average == "tail",
-            epochs=epochs,
-            tol=tol,
-            patience=self.n_iter_no_change,
-            watch=lambda: watch.step("epoch", self._fitted),
-            verbose=bool(self.verbose),
-        )
-        self.probs_, self.k_, self.history_ = plan.probs, plan.k, self._descent.history
+        descent = progress.descent(X, labels, weight, rows.training, options, sides)
+
+        def take_round(_: int, restart: bool) -> tuple[float, float, float]:
+            if restart:
+                model.restart_average()
+            loss, error = descent.epoch(), 1.0 - model.accuracy(X, labels, rows.training)
+            return loss, error, model.accuracy(X, labels, rows.validation)
+
+        n_iter = descend(take_round, progress.history, options, epochs, lambda: watch.step("epoch", self._fitted))
+        self._keep(n_iter, noise_of(options, descent.moments, descent.weight_norms))
+        watch.close()
+
+    def _keep(self, n_iter: int, noise: Noise | None) -> None:
+        """The attributes of a fit that is done."""
+        self.n_iter_, self.history_ = n_iter, self._progress.history
+        self.probs_: Floats | None = None
+        self.k_: float | None = None
+        if noise is not None:
+            self.probs_, self.k_ = noise
+            if self.k_ is None:
+                self.k_ = float(noise.chances.sum())
         for name, value in self._fitted().items():
             setattr(self, name, value)
-        watch.close()
+
+    def _fitted(self) -> dict[str, Any]:
+        """What a fit that ended now would have."""
+        model = self._progress.model
+        coef, intercept = model.coefficients()
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            raise overflow(model.step)
+        return {"coef_": coef, "intercept_": intercept, "t_": float(model.step)}
 
     def _new_seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
-
-    def _fitted(self) -> dict[str, Any]:
-        coef, intercept = self._descent.coefficients()
-        return {"coef_": coef, "intercept_": intercept, "t_": float(self._descent.model.step)}

@@ -8,7 +8,7 @@ import numpy as np
 from dask import array, delayed
 from scipy import sparse
 
-from evodrop.linear import DaskDropoutSGDClassifier
+from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier
 
 FIXED = {"random_state": 3, "max_iter": 4, "tol": None}
 
@@ -37,6 +37,10 @@ def cut(X, *edges, known=True):
     return array.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
+def classifier(local_epochs=1, cluster=None, **options):
+    return DaskDropoutSGDClassifier(DropoutSGDClassifier(**options), local_epochs=local_epochs, cluster=cluster)
+
+
 def fitted(X, y, sample_weight=None, **options):
     """A model after a few epochs on the current cluster."""
-    return DaskDropoutSGDClassifier(**{**FIXED, **options}).fit(X, y, sample_weight)
+    return classifier(**{**FIXED, **options}).fit(X, y, sample_weight)

@@ -9,7 +9,7 @@ import pytest
 from sklearn._loss import HalfBinomialLoss
 from sklearn.linear_model import _sgd_fast
 
-from evodrop.linear.losses import LOSSES, loss_and_slope, steepest_slope
+from evodrop._kernels.epoch import LOSSES, loss_and_slope
 
 MARGINS = np.array([-800.0, -30.0, -3.0, -1.5, -1.0, -0.7, -1e-9, 0.0, 1e-9, 0.3, 0.999, 1.0, 1.001, 2.0, 30.0, 800.0])
 FORMULAS = {
@@ -62,17 +62,6 @@ def test_losses_fall_and_are_convex(loss):
     assert (np.diff(values) <= 0).all()
     assert (np.diff(slopes) >= 0).all()
     assert (slopes <= 0).all()
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "hinge", "modified_huber"])
-def test_no_slope_is_steeper_than_the_steepest(loss):
-    _, slopes = values_and_slopes(loss, np.linspace(-60.0, 60.0, 1001))
-    assert -slopes.min() == pytest.approx(steepest_slope(loss), rel=1e-12)
-
-
-def test_a_loss_of_unbounded_slope_has_no_steepest():
-    with pytest.raises(ValueError, match=r"'squared_hinge'.*use 'log_loss', 'hinge', 'modified_huber'"):
-        steepest_slope("squared_hinge")
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -11,18 +11,17 @@ from scipy import sparse
 from scipy.special import expit
 from scipy.stats import multinomial
 
-from evodrop.linear.kernels import (
-    BERNOULLI,
-    CLEAN,
+from evodrop._kernels.epoch import (
+    LOSSES,
     SCALE,
     SMALLEST_SCALE,
     STEP,
-    Settings,
+    StepOptions,
     add_squares,
 )
-from evodrop.linear.losses import LOSSES
-from evodrop.linear.model import Model, make_examples
-from evodrop.linear.plans import make_plan
+from evodrop._kernels.sparse_rows import CLEAN, row_noise
+from evodrop.linear import DropoutSGDClassifier
+from evodrop.linear._fit import FitOptions, Model, make_examples, noise_of
 
 SEED = 20160208
 SLOPES = {
@@ -41,14 +40,14 @@ def corrupted(examples, row, noise, step, d):
     model = Model(d, 1, False, 1)
     model.blocks[0].state[STEP] = step
     alike = examples._replace(labels=np.ones_like(examples.labels), weights=np.ones_like(examples.weights))
-    settings = Settings(LOSSES.index("hinge"), 1.0, 0.0, 0.0, False, np.inf)
-    model.run(alike, np.array([row]), noise, settings, SEED, np.ones((1, 2)))
+    options = StepOptions(LOSSES.index("hinge"), 1.0, 0.0, 0.0, False)
+    model.run(alike, np.array([row]), noise, options, SEED, np.ones((1, 2)))
     return model.coefficients()[0][0]
 
 
-def plain_epochs(X, examples, orders, noise, settings, class_weights, coef, intercept):
+def plain_epochs(X, examples, orders, noise, options, averages, class_weights, coef, intercept):
     """SGD by its definition, one dense vector after the other. Gives coefficients, intercepts and the sum of losses."""
-    value, slope = SLOPES[LOSSES[settings.loss]]
+    value, slope = SLOPES[LOSSES[options.loss]]
     coef, intercept = coef.copy(), intercept.copy()
     sums, shifts, averaged, total = np.zeros_like(coef), np.zeros_like(intercept), 0, 0.0
     for step, row in enumerate(np.concatenate(orders), 1):
@@ -57,12 +56,12 @@ def plain_epochs(X, examples, orders, noise, settings, class_weights, coef, inte
         signs = np.where(positive, 1.0, -1.0)
         weights = examples.weights[row] * np.where(positive, class_weights[:, 1], class_weights[:, 0])
         margins = signs * (coef @ x + intercept)
-        eta = settings.eta0 / step**settings.power
+        eta = options.eta0 / step**options.power
         change = -eta * weights * signs * slope(margins)
         total += (weights * value(margins)).sum()
-        coef = max(0.0, 1.0 - eta * settings.alpha) * coef + np.outer(change, x)
-        intercept = intercept + change * settings.fit_intercept
-        if step >= settings.average_from:
+        coef = max(0.0, 1.0 - eta * options.alpha) * coef + np.outer(change, x)
+        intercept = intercept + change * options.fit_intercept
+        if averages:
             sums, shifts, averaged = sums + coef, shifts + intercept, averaged + 1
     return (sums / averaged, shifts / averaged, total) if averaged else (coef, intercept, total)
 
@@ -78,9 +77,17 @@ def random_examples(problems, rows=40, d=12, dtype=np.float64, index=np.int32, w
     return X, make_examples(X, labels, rng.uniform(0.1, 2.0, rows) if weighted else np.ones(rows))
 
 
-def plan_for(dropout, X, examples, **options):
-    squares = X.toarray().astype(np.float64) ** 2
-    return make_plan(dropout, squares.mean(axis=0), examples, squares.any(axis=0), **options)
+def law_of(dropout, moments, weight_norms=None, **options):
+    fit = FitOptions.of(DropoutSGDClassifier(dropout=dropout, **options))
+    return noise_of(fit, moments, np.zeros(len(moments)) if weight_norms is None else weight_norms)
+
+
+def law_for(dropout, X, **options):
+    return law_of(dropout, (X.toarray().astype(np.float64) ** 2).mean(axis=0), **options)
+
+
+def noise_for(dropout, X, examples, **options):
+    return row_noise(law_for(dropout, X, **options), *examples[:3])
 
 
 CLEAR = {
@@ -91,7 +98,7 @@ CLEAR = {
     "power": 0.0,
     "alpha": 0.0,
     "intercept": True,
-    "average_from": np.inf,
+    "averages": False,
     "dtype": np.float64,
     "index": np.int32,
 }
@@ -101,16 +108,16 @@ CASES = [
     {"problems": 5, "jobs": 2},
     *({"dropout": name} for name in ("standard", "uniform", "data-dependent", "water-filling", "weight-aware")),
     {"dropout": "data-dependent", "problems": 4, "jobs": 2, "loss": "hinge"},
-    {"dropout": "standard", "problems": 3, "average_from": 1.0, "alpha": 0.01},
-    {"average_from": 1.0},
-    {"average_from": 57.0, "problems": 3},
-    {"average_from": 1.0, "dropout": "uniform", "alpha": 0.02, "power": 0.5},
+    {"dropout": "standard", "problems": 3, "averages": True, "alpha": 0.01},
+    {"averages": True},
+    {"averages": True, "problems": 3},
+    {"averages": True, "dropout": "uniform", "alpha": 0.02, "power": 0.5},
     {"power": 0.25, "loss": "hinge", "alpha": 0.001},
     {"intercept": False, "dropout": "data-dependent"},
-    {"intercept": False, "problems": 3, "average_from": 5.0},
+    {"intercept": False, "problems": 3, "averages": True},
     {"dtype": np.float32, "dropout": "data-dependent"},
     {"dtype": np.float32, "index": np.int64, "dropout": "water-filling", "problems": 3},
-    {"index": np.int64, "dropout": "uniform", "average_from": 10.0},
+    {"index": np.int64, "dropout": "uniform", "averages": True},
 ]
 
 
@@ -118,23 +125,17 @@ def run_both(case, alpha=None, epochs=3):
     case = {**CLEAR, **case}
     X, examples = random_examples(case["problems"], dtype=case["dtype"], index=case["index"])
     rng = np.random.default_rng(7)
-    settings = Settings(
-        LOSSES.index(case["loss"]),
-        case["eta0"],
-        case["power"],
-        case["alpha"] if alpha is None else alpha,
-        case["intercept"],
-        case["average_from"],
-    )
+    rates = case["eta0"], case["power"], case["alpha"] if alpha is None else alpha
+    options = StepOptions(LOSSES.index(case["loss"]), *rates, case["intercept"])
     coef, intercept = rng.normal(size=(case["problems"], X.shape[1])), rng.normal(size=case["problems"])
     sides = rng.uniform(0.5, 2.0, (case["problems"], 2))
-    plan = plan_for(case["dropout"], X, examples, weight_norms=lambda: np.linalg.norm(coef, axis=0))
-    model = Model(X.shape[1], case["problems"], np.isfinite(case["average_from"]), case.get("jobs", 1))
+    noise = noise_for(case["dropout"], X, examples, weight_norms=np.linalg.norm(coef, axis=0))
+    model = Model(X.shape[1], case["problems"], case["averages"], case.get("jobs", 1))
     model.start_at(coef, intercept)
     orders = [rng.permutation(X.shape[0])[: 30 + epoch] for epoch in range(epochs)]
-    losses = sum(model.run(examples, order, plan.noise, settings, SEED, sides) for order in orders)
+    losses = sum(model.run(examples, order, noise, options, SEED, sides) for order in orders)
     assert model.step == 1 + sum(map(len, orders))
-    expected = plain_epochs(X, examples, orders, plan.noise, settings, sides, coef, intercept)
+    expected = plain_epochs(X, examples, orders, noise, options, case["averages"], sides, coef, intercept)
     return X, model, losses, expected
 
 
@@ -151,11 +152,11 @@ def test_an_epoch_is_plain_sgd_on_the_same_noise(case):
 
 
 @pytest.mark.parametrize("problems", [1, 3])
-@pytest.mark.parametrize("average_from", [1.0, 60.0, np.inf])
+@pytest.mark.parametrize("averages", [True, False])
 @pytest.mark.parametrize("dropout", ["none", "data-dependent"])
-def test_decay_below_the_smallest_scale_starts_a_new_one(problems, average_from, dropout):
+def test_decay_below_the_smallest_scale_starts_a_new_one(problems, averages, dropout):
     """0.6^n is below 1e-9 after 41 steps, so 93 steps decay all weights twice, in the midst of the average."""
-    case = {"problems": problems, "average_from": average_from, "dropout": dropout, "eta0": 0.4}
+    case = {"problems": problems, "averages": averages, "dropout": dropout, "eta0": 0.4}
     _, model, losses, (coef, intercept, total) = run_both(case, alpha=1.0)
     assert model.blocks[0].state[SCALE] > 0.6**50
     fast_coef, fast_intercept = model.coefficients()
@@ -165,33 +166,15 @@ def test_decay_below_the_smallest_scale_starts_a_new_one(problems, average_from,
     assert losses == pytest.approx(total, rel=1e-10)
 
 
-@pytest.mark.parametrize("average_from", [1.0, np.inf])
+@pytest.mark.parametrize("averages", [True, False])
 @pytest.mark.parametrize("problems", [1, 3])
-def test_a_decay_of_all_forgets_all_but_the_last_step(problems, average_from):
-    case = {"problems": problems, "eta0": 0.5, "average_from": average_from, "dropout": "uniform"}
+def test_a_decay_of_all_forgets_all_but_the_last_step(problems, averages):
+    case = {"problems": problems, "eta0": 0.5, "averages": averages, "dropout": "uniform"}
     for alpha in (2.0, 50.0):  # eta alpha of 1 and more
         _, model, losses, (coef, intercept, total) = run_both(case, alpha=alpha)
         np.testing.assert_allclose(model.coefficients()[0], coef, rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(model.coefficients()[1], intercept, rtol=1e-10)
         assert losses == pytest.approx(total, rel=1e-10)
-
-
-def test_averaging_may_pause_and_go_on():
-    """The step from which iterates are averaged may change between epochs: each iterate counts once, or not at all."""
-    X, examples = random_examples(1)
-    order, sides = np.arange(40), np.ones((1, 2))
-    noise = plan_for("none", X, examples).noise
-    averaged, last = Model(12, 1, True, 1), Model(12, 1, False, 1)
-    iterates = []
-    for average_from in (1.0, 81.0, 1.0):
-        settings = Settings(0, 0.3, 0.0, 0.05, True, average_from)
-        averaged.run(examples, order, noise, settings, SEED, sides)
-        for row in order:
-            last.run(examples, np.array([row]), noise, settings._replace(average_from=np.inf), SEED, sides)
-            iterates.append((last.step - 1, *last.coefficients()))
-    chosen = [iterate for iterate in iterates if iterate[0] <= 40 or iterate[0] > 80]
-    np.testing.assert_allclose(averaged.coefficients()[0], np.mean([coef for _, coef, _ in chosen], axis=0), rtol=1e-10)
-    np.testing.assert_allclose(averaged.coefficients()[1], np.mean([shift for _, _, shift in chosen], axis=0))
 
 
 def test_the_number_of_jobs_changes_nothing():
@@ -203,17 +186,16 @@ def test_the_number_of_jobs_changes_nothing():
         np.testing.assert_array_equal(model.weight_norms(), models[0].weight_norms())
 
 
-@pytest.mark.parametrize("average_from", [1.0, np.inf])
-def test_scores_are_the_same_for_few_features_and_for_many(average_from):
+@pytest.mark.parametrize("averages", [True, False])
+def test_scores_are_the_same_for_few_features_and_for_many(averages):
     X, examples = random_examples(3)
     many = sparse.csr_array((X.data, X.indices, X.indptr), shape=(40, 5000))
     rows = np.array([7, 3, 0, 39])
     scores = []
     for matrix in (X, many):
-        model = Model(matrix.shape[1], 3, np.isfinite(average_from), 1)
-        settings = Settings(1, 0.3, 0.0, 0.05, True, average_from)
-        noise = plan_for("none", X, examples).noise
-        model.run(examples, np.arange(40), noise, settings, SEED, np.ones((3, 2)))
+        model = Model(matrix.shape[1], 3, averages)
+        noise = noise_for("none", X, examples)
+        model.run(examples, np.arange(40), noise, StepOptions(1, 0.3, 0.0, 0.05, True), SEED, np.ones((3, 2)))
         scores.append(model.scores(matrix, rows))
     np.testing.assert_allclose(*scores, rtol=1e-12)
 
@@ -222,10 +204,9 @@ def test_scores_are_the_same_for_few_features_and_for_many(average_from):
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_squares_add_up_by_weight(dtype, index):
     X, examples = random_examples(1, dtype=dtype, index=index)
-    squares, seen = np.ones(12), np.zeros(12, bool)
-    add_squares(examples, examples.weights, squares, seen)
+    squares = np.ones(12)
+    add_squares(examples, examples.weights, squares)
     np.testing.assert_allclose(squares, 1.0 + examples.weights @ X.toarray().astype(np.float64) ** 2, rtol=1e-12)
-    np.testing.assert_array_equal(seen, X.toarray().any(axis=0))
 
 
 def many_kept(keep, rows=300_000):
@@ -235,14 +216,14 @@ def many_kept(keep, rows=300_000):
     X = sparse.csr_array((data, np.arange(3 * rows), np.arange(0, 3 * rows + 1, 3)), shape=(rows, 3 * rows))
     examples = make_examples(X, np.ones(rows, int), np.ones(rows))
     if len(keep) == 1:
-        plan = make_plan("standard", data**2, examples, np.ones(3 * rows, bool), rate=1.0 - keep[0])
+        law = law_of("standard", data**2, rate=1.0 - keep[0])
     else:  # moments such that water-filling finds these
         moments, k = np.tile(np.square(keep), rows), round(rows * sum(keep))
-        plan = make_plan("water-filling", moments, examples, np.ones(3 * rows, bool), k=k)
-    np.testing.assert_allclose(plan.probs.reshape(rows, 3), np.broadcast_to(keep, (rows, 3)), rtol=1e-6)
+        law = law_of("water-filling", moments, k=k)
+    np.testing.assert_allclose(law[0].reshape(rows, 3), np.broadcast_to(keep, (rows, 3)), rtol=1e-6)
     model = Model(3 * rows, 1, False, 1)
-    settings = Settings(LOSSES.index("hinge"), 1.0, 0.0, 0.0, False, np.inf)
-    model.run(examples, np.arange(rows), plan.noise, settings, SEED, np.ones((1, 2)))
+    options = StepOptions(LOSSES.index("hinge"), 1.0, 0.0, 0.0, False)
+    model.run(examples, np.arange(rows), row_noise(law, *examples[:3]), options, SEED, np.ones((1, 2)))
     values = model.coefficients()[0].reshape(rows, 3)
     mask = values != 0.0
     np.testing.assert_allclose(values, np.where(mask, data.reshape(rows, 3) / keep, 0.0), rtol=1e-6)
@@ -273,13 +254,13 @@ LABELS = np.array([1, 0, 1, 0, 0])
 COEF, INTERCEPT = np.array([0.8, -0.5, 1.2, 0.1, -0.3]), 0.2
 
 
-def all_noise(plan):
-    """(cells, d) noises and (cells,) probabilities of a plan for 5 features."""
-    if plan.noise.scheme == BERNOULLI:
+def all_noise(probs, k):
+    """(cells, d) noises and (cells,) probabilities of a law for 5 features."""
+    if k is None:
         cells = np.array(list(product((0, 1), repeat=5)))
-        return cells / plan.probs, np.where(cells, plan.probs, 1.0 - plan.probs).prod(axis=1)
-    cells = np.array([cell for cell in product(range(plan.k + 1), repeat=5) if sum(cell) == plan.k])
-    return cells / (plan.k * plan.probs), multinomial.pmf(cells, plan.k, plan.probs)
+        return cells / probs, np.where(cells, probs, 1.0 - probs).prod(axis=1)
+    cells = np.array([cell for cell in product(range(k + 1), repeat=5) if sum(cell) == k])
+    return cells / (k * probs), multinomial.pmf(cells, k, probs)
 
 
 def marginal_loss(noises, chances, coef, intercept):
@@ -293,8 +274,8 @@ def marginal_loss(noises, chances, coef, intercept):
 def test_the_noisy_gradient_is_that_of_the_marginal_loss_on_average(dropout, rate):
     X = sparse.csr_array(ROWS)
     examples = make_examples(X, LABELS, np.ones(5))
-    plan = plan_for(dropout, X, examples, rate=rate)
-    noises, chances = all_noise(plan)
+    law = law_for(dropout, X, rate=rate)
+    noises, chances = all_noise(*law)
     assert chances.sum() == pytest.approx(1.0)
     signs = 2 * LABELS - 1
     inputs = np.concatenate([ROWS[None] * noises[:, None], np.ones((len(noises), 5, 1))], axis=2)
@@ -311,9 +292,9 @@ def test_the_noisy_gradient_is_that_of_the_marginal_loss_on_average(dropout, rat
     draws, eta = 400_000, 1e-11  # so small a step that the weights all but stay: the steps add up to the mean gradient
     model = Model(5, 1, False, 1)
     model.start_at(COEF[None], np.array([INTERCEPT]))
-    settings = Settings(LOSSES.index("log_loss"), eta, 0.0, 0.0, True, np.inf)
+    options, noise = StepOptions(LOSSES.index("log_loss"), eta, 0.0, 0.0, True), row_noise(law, *examples[:3])
     order = np.tile(np.arange(5), draws // 5)
-    loss = model.run(examples, order, plan.noise, settings, SEED, np.ones((1, 2)))
+    loss = model.run(examples, order, noise, options, SEED, np.ones((1, 2)))
     coef, intercept = model.coefficients()
     mean = (np.append(COEF, INTERCEPT) - np.append(coef, intercept)) / (eta * draws)
     errors = np.sqrt(variances.mean(axis=0) / draws)
@@ -331,6 +312,6 @@ def clean_gradient():
 
 def test_without_noise_nothing_is_drawn():
     X, examples = random_examples(1)
-    plan = plan_for("none", X, examples)
-    assert plan.noise.scheme == CLEAN
-    np.testing.assert_array_equal(corrupted(examples, 0, plan.noise, 1, 12), X.toarray()[0])
+    noise = noise_for("none", X, examples)
+    assert noise.scheme == CLEAN
+    np.testing.assert_array_equal(corrupted(examples, 0, noise, 1, 12), X.toarray()[0])

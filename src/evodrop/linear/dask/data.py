@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from evodrop._checks import Array
 from evodrop.linear.svmlight import iter_svmlight
 
-__all__ = ["as_arrays", "check_rows", "is_dask", "paired_blocks", "read_svmlight"]
-
-CHUNK_ROWS = 10_000  # rows that are parsed at once
+__all__ = ["read_svmlight"]
 
 
 def read_svmlight(
@@ -48,15 +47,36 @@ def read_svmlight(
     from dask.base import compute
     from dask.delayed import delayed
 
-    paths = _checked_paths(paths)
+    if isinstance(paths, str | os.PathLike) or not len(paths):
+        raise ValueError(f"paths is {paths!r}, but it takes a list of at least one svmlight file")
+    paths, options = [os.fspath(path) for path in paths], {"zero_based": zero_based, "dtype": np.dtype(dtype)}
     if n_features is None:
-        n_features = max(compute(*(delayed(_width)(path, zero_based) for path in paths)))
-    files = [delayed(_read, nout=2)(path, n_features, zero_based, np.dtype(dtype)) for path in paths]
+        n_features = max(compute(*(delayed(_width)(path, options) for path in paths)))
+    files = [delayed(_read, nout=2)(path, options | {"n_features": n_features}) for path in paths]
     wide = {"shape": (np.nan, n_features), "dtype": np.dtype(dtype), "meta": sparse.csr_array((0, 0), dtype=dtype)}
     X = [array.from_delayed(rows, **wide) for rows, _ in files]
     y = [array.from_delayed(labels, shape=(np.nan,), dtype=np.float64) for _, labels in files]
     join = {"axis": 0, "allow_unknown_chunksizes": True}
     return array.concatenate(X, **join), array.concatenate(y, **join)
+
+
+def _width(path: str, options: dict[str, Any]) -> int:
+    """How many features a file has: iter_svmlight counts them before the first row."""
+    return int(next(iter_svmlight(_visible(path), 1, **options))[0].shape[1])
+
+
+def _read(path: str, options: dict[str, Any]) -> tuple[sparse.csr_array, Array]:
+    X, y = zip(*iter_svmlight(_visible(path), **options), strict=True)
+    return sparse.vstack(X, format="csr"), np.concatenate(y)
+
+
+def _visible(path: str) -> str:
+    if not os.path.exists(path):
+        raise FileNotFoundError(
+            f"there is no file {path!r} for the worker in {os.getcwd()!r}; workers read the files themselves: put them "
+            "where all workers see them, and give whole paths"
+        )
+    return path
 
 
 def is_dask(X: Any) -> bool:
@@ -88,11 +108,9 @@ def paired_blocks(X: Any, y: Any, weight: Any) -> list[tuple[Any, Any, Any]]:
     to be equally many, and the workers compare the lengths.
     """
     check_rows(X)
-    columns = [
-        [None] * X.numblocks[0] if values is None else _blocks(_cut(values, X, name))
-        for name, values in (("y", y), ("sample_weight", weight))
-    ]
-    return list(zip(_blocks(X), *columns, strict=True))
+    columns = [_blocks(X), _blocks(_cut(y, X, "y"))]
+    columns.append([None] * len(columns[0]) if weight is None else _blocks(_cut(weight, X, "sample_weight")))
+    return list(zip(*columns, strict=True))
 
 
 def check_rows(X: Any) -> None:
@@ -140,33 +158,5 @@ def _remedy(values: Any) -> str | None:
     """How to make an array of what else Dask has: tables and delayed values."""
     if not hasattr(type(values), "__dask_graph__"):
         return None
-    if hasattr(type(values), "to_dask_array"):
-        return "values.to_dask_array(lengths=True) makes one"
-    return "dask.array.from_delayed makes one"
-
-
-def _checked_paths(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
-    if isinstance(paths, str | os.PathLike) or not len(paths):
-        raise ValueError(f"paths is {paths!r}, but it takes a list of at least one svmlight file")
-    return [os.fspath(path) for path in paths]
-
-
-def _width(path: str, zero_based: bool) -> int:
-    """How many features a file has: iter_svmlight counts them before the first row."""
-    X, _ = next(_chunks(path, 1, zero_based=zero_based))
-    return int(X.shape[1])
-
-
-def _read(path: str, n_features: int, zero_based: bool, dtype: np.dtype[Any]) -> tuple[sparse.csr_array, Any]:
-    chunks = _chunks(path, CHUNK_ROWS, n_features=n_features, zero_based=zero_based, dtype=dtype)
-    X, y = zip(*chunks, strict=True)
-    return sparse.vstack(X, format="csr"), np.concatenate(y)
-
-
-def _chunks(path: str, rows: int, **options: Any) -> Iterator[tuple[sparse.csr_array, Any]]:
-    if not os.path.exists(path):
-        raise FileNotFoundError(
-            f"there is no file {path!r} for the worker in {os.getcwd()!r}; workers read the files themselves: put them "
-            "where all workers see them, and give whole paths"
-        )
-    return iter_svmlight(path, rows, **options)
+    table = hasattr(type(values), "to_dask_array")
+    return "values.to_dask_array(lengths=True) makes one" if table else "dask.array.from_delayed makes one"

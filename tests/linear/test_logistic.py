@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
-from evodrop.linear.marginal import DropoutLogisticRegression
+from evodrop.linear import DropoutLogisticRegression
 from evodrop.noise import MATCHES
 
 try:
@@ -24,7 +24,13 @@ try:
 except ImportError:  # before 1.9
     sklearn = None
 
-NOISES = ("multinomial", "bernoulli", "gaussian")
+NOISES = {
+    "multinomial": {"dropout": "data-dependent"},
+    "bernoulli": {"dropout": "standard"},
+    "gaussian": {"dropout": "standard", "approximation": "gaussian"},
+    "filled": {"dropout": "water-filling"},
+    "even": {"dropout": "uniform", "approximation": "gaussian"},
+}
 X, Y = make_classification(n_samples=120, n_features=8, n_informative=4, flip_y=0.2, random_state=0)
 needs_callbacks = pytest.mark.skipif(sklearn is None, reason="scikit-learn has callbacks since 1.9")
 X3, Y3 = make_classification(n_samples=150, n_features=8, n_informative=5, n_classes=3, flip_y=0.1, random_state=0)
@@ -34,8 +40,9 @@ X3, Y3 = make_classification(n_samples=150, n_features=8, n_informative=5, n_cla
     [
         DropoutLogisticRegression(),
         DropoutLogisticRegression(match="noise", alpha=0.01),
-        DropoutLogisticRegression(noise="bernoulli", class_weight="balanced"),
-        DropoutLogisticRegression(noise="gaussian", n_jobs=2),
+        DropoutLogisticRegression(dropout="standard", class_weight="balanced"),
+        DropoutLogisticRegression(dropout="standard", approximation="gaussian", n_jobs=2),
+        DropoutLogisticRegression(dropout="water-filling"),
     ]
 )
 def test_scikit_learn_has_nothing_to_object(estimator, check):
@@ -45,7 +52,7 @@ def test_scikit_learn_has_nothing_to_object(estimator, check):
 @pytest.mark.parametrize("noise", NOISES)
 def test_dense_and_sparse_give_the_same_model(noise):
     cut = np.where(abs(X) > 0.5, X, 0.0)
-    models = [DropoutLogisticRegression(noise=noise).fit(form(cut), Y) for form in (np.array, sparse.csc_matrix)]
+    models = [DropoutLogisticRegression(**NOISES[noise]).fit(form(cut), Y) for form in (np.array, sparse.csc_matrix)]
     np.testing.assert_array_equal(*[model.coef_ for model in models])
     np.testing.assert_array_equal(*[model.intercept_ for model in models])
     scores = [models[0].decision_function(form(cut)) for form in (np.array, sparse.coo_array)]
@@ -54,11 +61,11 @@ def test_dense_and_sparse_give_the_same_model(noise):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
-@pytest.mark.parametrize("quiet", [{"k": 10**12}, {"match": "noise", "rate": 0.0}])
+@pytest.mark.parametrize("quiet", [{"k": 2**30}, {"rate": 0.0}])
 def test_without_noise_it_is_plain_logistic_regression(quiet, alpha, fit_intercept):
     plain = LogisticRegression(C=1 / (alpha * len(X)) if alpha else np.inf, tol=1e-9, fit_intercept=fit_intercept)
     plain.fit(X, Y)
-    kinds = [quiet, {"noise": "bernoulli", "rate": 1e-12}, {"noise": "gaussian", "rate": 1e-12}]
+    kinds = [quiet, *({**NOISES[name], "rate": rate} for name in ("bernoulli", "gaussian") for rate in (0.0, 1e-12))]
     for kind in kinds:
         model = DropoutLogisticRegression(**kind, alpha=alpha, tol=1e-9, fit_intercept=fit_intercept).fit(X, Y)
         np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-6)
@@ -68,7 +75,9 @@ def test_without_noise_it_is_plain_logistic_regression(quiet, alpha, fit_interce
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_shrinks_the_weights(noise):
-    norms = [np.linalg.norm(DropoutLogisticRegression(noise=noise, rate=rate).fit(X, Y).coef_) for rate in (0.1, 0.8)]
+    norms = [
+        np.linalg.norm(DropoutLogisticRegression(**NOISES[noise], rate=rate).fit(X, Y).coef_) for rate in (0.1, 0.8)
+    ]
     assert norms[1] < 0.8 * norms[0]
 
 
@@ -76,7 +85,7 @@ def test_noise_shrinks_the_weights(noise):
 @pytest.mark.parametrize("noise", NOISES)
 def test_a_weight_of_two_is_an_example_twice(noise, class_weight):
     weight = np.random.default_rng(0).integers(0, 4, size=len(Y3))
-    model = DropoutLogisticRegression(noise=noise, alpha=1e-3, tol=1e-9, class_weight=class_weight)
+    model = DropoutLogisticRegression(**NOISES[noise], alpha=1e-3, tol=1e-9, class_weight=class_weight)
     weighted = clone(model).fit(X3, Y3, sample_weight=weight)
     repeated = clone(model).fit(np.repeat(X3, weight, axis=0), np.repeat(Y3, weight))
     np.testing.assert_allclose(weighted.probs_, repeated.probs_, rtol=1e-12)
@@ -101,14 +110,14 @@ def test_probs_and_k_follow_the_data():
     assert draws["draws"] == 4
     assert draws["distinct"] > 4
     assert draws["noise"] == round((np.sqrt(second_moments(X)).sum() ** 2 / second_moments(X).sum()) - 1)
-    standard = DropoutLogisticRegression(noise="bernoulli", rate=0.3).fit(X, Y)
+    standard = DropoutLogisticRegression(dropout="standard", rate=0.3).fit(X, Y)
     assert standard.k_ is None
     np.testing.assert_array_equal(standard.probs_, np.full(8, 0.7))
 
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_zeros_everywhere_leave_the_intercept_to_learn(noise):
-    model = DropoutLogisticRegression(noise=noise, tol=1e-9).fit(np.zeros((4, 3)), ["a", "b", "b", "b"])
+    model = DropoutLogisticRegression(**NOISES[noise], tol=1e-9).fit(np.zeros((4, 3)), ["a", "b", "b", "b"])
     assert not model.coef_.any()
     np.testing.assert_allclose(model.predict_proba(np.ones((1, 3))), [[0.25, 0.75]], atol=1e-6)
 
@@ -157,7 +166,11 @@ def test_a_warm_start_has_nothing_left_to_do():
 def test_pickle_clone_grid_search_and_pipeline():
     search = GridSearchCV(
         make_pipeline(TfidfTransformer(), DropoutLogisticRegression(alpha=1e-3)),
-        {"dropoutlogisticregression__rate": [0.2, 0.8], "dropoutlogisticregression__noise": list(NOISES)},
+        {
+            "dropoutlogisticregression__rate": [0.2, 0.8],
+            "dropoutlogisticregression__dropout": ["standard", "data-dependent"],
+            "dropoutlogisticregression__approximation": ["quadratic", "gaussian"],
+        },
         cv=2,
     )
     counts, y = bags(400, 100, np.random.default_rng(0))
@@ -176,12 +189,12 @@ def bags(size, words, rng):
     return sparse.csr_array((counts > 0).astype(float)), y
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", ["multinomial", "bernoulli", "gaussian", "even"])
 def test_it_beats_plain_logistic_regression_on_text(noise):
     rng = np.random.default_rng(1)
     (train, labels), (test, truth) = bags(400, 1500, rng), bags(4000, 1500, rng)
     plain = LogisticRegression(C=np.inf, max_iter=10_000).fit(train, labels)
-    model = DropoutLogisticRegression(noise=noise, rate=0.8, alpha=0.0).fit(train, labels)
+    model = DropoutLogisticRegression(**NOISES[noise], rate=0.8, alpha=0.0).fit(train, labels)
     assert 1 - model.score(test, truth) < 0.95 * (1 - plain.score(test, truth))
 
 
@@ -201,11 +214,12 @@ def test_verbose_prints_a_line_for_each_class(capsys):
     ("params", "message"),
     [
         ({"rate": 1.0}, "'rate' parameter"),
-        ({"noise": "poisson"}, "'noise' parameter"),
+        ({"dropout": "weight-aware"}, "'dropout' parameter"),
+        ({"approximation": "exact"}, "'approximation' parameter"),
         ({"match": "kept"}, "'match' parameter"),
         ({"k": 0}, "'k' parameter"),
-        ({"k": 2, "match": "noise"}, "k is 2 with noise 'multinomial' and match 'noise', but"),
-        ({"k": 2, "noise": "gaussian"}, "k is 2 with noise 'gaussian' and match 'draws', but"),
+        ({"k": 2, "match": "noise"}, "k is 2 with dropout='data-dependent' and match='noise', but"),
+        ({"k": 2, "dropout": "standard"}, "k is 2 with dropout='standard' and match='draws', but"),
         ({"class_weight": {0: 0.0}}, "class_weight is {0: 0.0}, but weights are positive"),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from helpers.chi_square import DRAWS, LEVEL, multinomial_p_value, none_rejected
 from scipy.stats import binom, chisquare, multinomial, poisson
 
+from evodrop._kernels import sparse_rows
+from evodrop._kernels.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder, large_count, log_pmf
 from evodrop._kernels.rows import hashed
-from evodrop.linear import draws
-from evodrop.linear.draws import Noise, draw_row, spread
-from evodrop.linear.kernels import MULTINOMIAL
-from evodrop.linear.poisson import LARGEST_RATE, UNITS, build_tables, count_of_remainder, large_count, log_pmf
+from evodrop._kernels.sparse_rows import draw_row, row_noise
+from evodrop.noise import Noise
 
 U = np.uint64
 RATES = [0.0, 1e-300, 1e-9, 1e-3, 0.1, 0.2411, 0.25, 1.0, 1.7125, 3.0, 6.2149, 17.3, 42.5, 96.9]
@@ -26,19 +26,18 @@ def draw_rows(indices, noise, size, seed):
     values = np.empty((size, len(indices)))
     words = np.empty(len(indices), np.uint64)
     units, slots, scaled, rate = words.view(np.uint16), noise.slots, noise.scaled, noise.row_rates[0]
-    mask, rates, tables, k, stop = noise.mask, noise.rates, noise.tables, noise.k, len(indices)
+    rates, tables, k, stop = noise.rates, noise.tables, noise.k, len(indices)
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
         row, noisy = counts[r], values[r]
-        draw_row(indices, 0, stop, mask, rates, tables, slots, scaled, k, rate, key, words, units, row, noisy)
+        draw_row(indices, 0, stop, rates, tables, slots, scaled, k, rate, key, words, units, row, noisy)
     return counts, values
 
 
 def counts_on(support, probs, k, size, seed):
-    indices, rates = np.asarray(support), np.maximum(k * probs, 1e-300)
-    where, tables = build_tables(rates, indices)
-    cells = spread(np.array([0, len(indices)]), indices, np.ones(len(indices)), -1, rates, where)
-    return draw_rows(indices, Noise(MULTINOMIAL, k, -1, rates, tables, *cells), size, seed)
+    indices = np.asarray(support)
+    noise = row_noise(Noise(probs, k), np.array([0, len(indices)]), indices, np.ones(len(indices)))
+    return draw_rows(indices, noise, size, seed)
 
 
 def random_supports(number):
@@ -172,16 +171,16 @@ def test_log_ratio_of_binomial_and_poisson(k, rate):
     falling = Decimal(1)
     for total in range(k + 1):
         exact = (falling * (1 - p) ** (k - total) * Decimal(rate).exp()).ln()
-        assert draws.log_ratio(total, k, rate) == pytest.approx(float(exact), abs=2e-12 * (1 + abs(float(exact))))
+        assert sparse_rows.log_ratio(total, k, rate) == pytest.approx(float(exact), abs=2e-12 * (1 + abs(float(exact))))
         falling *= 1 - Decimal(total) / k
-    assert draws.log_ratio(k + 1, k, rate) == -np.inf
+    assert sparse_rows.log_ratio(k + 1, k, rate) == -np.inf
 
 
 @numba.njit
 def coupled_totals(totals, k, rate, seed):
     wanted = np.empty_like(totals)
     for r in range(len(totals)):
-        wanted[r] = draws.coupled_total(totals[r], k, rate, hashed(U(seed) + U(r) * U(0xD1342543DE82EF95)))
+        wanted[r] = sparse_rows.coupled_total(totals[r], k, rate, hashed(U(seed) + U(r) * U(0xD1342543DE82EF95)))
     return wanted
 
 
@@ -222,10 +221,10 @@ def test_an_exchange_adds_in_proportion_and_takes_away_at_random():
     fewer = np.empty((20_000, 3), int)
     for r in range(20_000):
         counts = np.array([2, 0, 1])
-        draws.exchange(counts, rates, 3, 5, U(hashed(U(r))))
+        sparse_rows.exchange(counts, rates, 3, 5, U(hashed(U(r))))
         more += counts - [2, 0, 1]
         counts = np.array([2, 1, 3])
-        draws.exchange(counts, rates, 6, 2, U(hashed(U(r))))
+        sparse_rows.exchange(counts, rates, 6, 2, U(hashed(U(r))))
         fewer[r] = counts
     assert more[1] == 0
     assert chisquare(more[[0, 2]], more.sum() * np.array([0.25, 0.75])).pvalue > LEVEL

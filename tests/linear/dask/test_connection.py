@@ -1,4 +1,4 @@
-"""A cluster that is not there is told; one that is there does what joblib asks."""
+"""A cluster that is not there is an error; one that is there does what joblib asks."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import socket
 
 import numpy as np
 import pytest
-from dask_blocks import cut, examples
+from helpers.dask_blocks import classifier, cut, examples
+from joblib import parallel_config
+from sklearn.model_selection import GridSearchCV
 
-from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, connection, tune_rate, tune_step_size
-from evodrop.linear.connection import connected
+from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, tune_rate, tune_step_size
+from evodrop.linear.dask import connected, estimator, joblib_on
 
 X, Y = examples()
 ESTIMATOR = DropoutSGDClassifier(random_state=0, max_iter=3, tol=None)
 
 
 @pytest.fixture
-def nobody():
-    """The address of a port at which nobody listens."""
+def silent_address():
+    """The address of a port at which no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"tcp://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_scheduler_that_cannot_be_reached(nobody, monkeypatch):
-    monkeypatch.setattr(connection, "ANSWER", 1)
-    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at '{nobody}' within 1 seconds"):
-        DaskDropoutSGDClassifier(cluster=nobody).fit(cut(X), Y)
-    with pytest.raises(ConnectionError, match="start one with 'dask scheduler'"):
-        tune_step_size(ESTIMATOR, X, Y, [0.1], cluster=nobody, verbose=0)
+def test_a_scheduler_that_cannot_be_reached(silent_address, monkeypatch):
+    monkeypatch.setattr(estimator, "ANSWER", 1)
+    with pytest.raises(ConnectionError, match=rf"no Dask scheduler answers at '{silent_address}' within 1 seconds"):
+        DaskDropoutSGDClassifier(cluster=silent_address).fit(cut(X), Y)
+    with pytest.raises(ConnectionError, match="start one with 'dask scheduler'"), joblib_on(silent_address):
+        pass
 
 
 def test_no_client_and_no_address():
@@ -43,7 +45,7 @@ def test_no_client_and_no_address():
 def test_a_scheduler_without_workers(monkeypatch):
     from distributed import Client
 
-    monkeypatch.setattr(connection, "WORKERS", 0.5)
+    monkeypatch.setattr(estimator, "WORKERS", 0.5)
     with (
         Client(processes=False, n_workers=0, dashboard_address=":0", set_as_default=False) as empty,
         pytest.raises(TimeoutError, match=r"has no free worker after 0.5 seconds; start some with 'dask worker inproc"),
@@ -59,29 +61,31 @@ def test_without_dask_the_door_says_what_it_needs(monkeypatch):
 
 
 def test_an_address_is_enough(client):
-    model = DaskDropoutSGDClassifier(cluster=client.scheduler.address, random_state=0, max_iter=2, tol=None)
+    model = classifier(cluster=client.scheduler.address, random_state=0, max_iter=2, tol=None)
     with client.as_current():
-        same = DaskDropoutSGDClassifier(random_state=0, max_iter=2, tol=None).fit(cut(X, 100), Y)
+        same = classifier(random_state=0, max_iter=2, tol=None).fit(cut(X, 100), Y)
     np.testing.assert_array_equal(model.fit(cut(X, 100), Y).coef_, same.coef_)
 
 
 def test_tuning_on_a_cluster_finds_the_same(client):
-    grid = [0.01, 0.1, 1.0]
-    alone = tune_step_size(ESTIMATOR, X, Y, grid, epochs=3, verbose=0)
-    for cluster in (client, client.scheduler.address):
-        together = tune_step_size(ESTIMATOR, X, Y, grid, epochs=3, cluster=cluster, verbose=0)
-        assert (together.best, together.errors) == (alone.best, alone.errors)
-        np.testing.assert_array_equal(together.estimator.coef_, alone.estimator.coef_)
-    rates = [tune_rate(ESTIMATOR, X, Y, [0.3, 0.6], cluster=where, verbose=0).errors for where in (None, client)]
-    assert rates[0] == rates[1]
+    grid = [0.01, 0.1, 0.9]
+    for tune in (tune_step_size, tune_rate):
+        found = []
+        for cluster in (None, client, client.scheduler.address):
+            with joblib_on(cluster):
+                found.append(tune(ESTIMATOR, X, Y, grid))
+        for other in found[1:]:
+            scores = [search.cv_results_["mean_test_score"] for search in (found[0], other)]
+            np.testing.assert_array_equal(*scores)
+            np.testing.assert_array_equal(other.best_estimator_.coef_, found[0].best_estimator_.coef_)
 
 
 def test_fits_in_tasks_of_every_worker_do_not_wait_for_one_another(client, monkeypatch):
     """Each task holds the only thread of its worker, and the fits need those threads."""
-    monkeypatch.setattr(connection, "WORKERS", 5)
+    monkeypatch.setattr(estimator, "WORKERS", 5)
 
     def fit(seed):
-        return DaskDropoutSGDClassifier(random_state=seed, max_iter=2, tol=None).fit(cut(X, 100), Y).coef_
+        return classifier(random_state=seed, max_iter=2, tol=None).fit(cut(X, 100), Y).coef_
 
     with client.as_current():
         here = [fit(seed) for seed in range(3)]
@@ -90,14 +94,11 @@ def test_fits_in_tasks_of_every_worker_do_not_wait_for_one_another(client, monke
 
 
 def test_a_search_of_scikit_learn_on_a_cluster(client):
-    from joblib import parallel_config
-    from sklearn.model_selection import GridSearchCV
-
-    model = DaskDropoutSGDClassifier(random_state=0, max_iter=2, tol=None)
+    model = classifier(random_state=0, max_iter=2, tol=None)
     found = []
     for backend in ("sequential", "dask"):
         with client.as_current(), parallel_config(backend=backend):
-            search = GridSearchCV(model, {"rate": [0.3, 0.6]}, cv=2, error_score="raise", n_jobs=-1)
+            search = GridSearchCV(model, {"estimator__rate": [0.3, 0.6]}, cv=2, error_score="raise", n_jobs=-1)
             found.append(search.fit(cut(X, 100), Y).cv_results_["mean_test_score"])
     np.testing.assert_array_equal(*found)
 
@@ -112,5 +113,5 @@ def test_a_client_that_is_closed_is_told(client):
 
 
 def test_an_error_on_a_worker_comes_back(client):
-    with pytest.raises(ValueError, match="one class"):
-        tune_step_size(ESTIMATOR, X, np.zeros(300), cluster=client, verbose=0)
+    with pytest.raises(ValueError, match="one class"), joblib_on(client):
+        tune_step_size(ESTIMATOR, X, np.zeros(300))

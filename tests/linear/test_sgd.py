@@ -19,12 +19,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from evodrop.definitions import n_draws, sampling_probabilities, second_moments
+from evodrop._kernels.epoch import LOSSES
+from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear.losses import LOSSES
-from evodrop.linear.plans import DROPOUTS
-from evodrop.linear.problems import number_labels, split_rows
+from evodrop.linear._base import number_labels, split_rows
+from evodrop.linear._fit import DROPOUTS
 
 RNG = np.random.default_rng(2016)
 DENSE = np.round(RNG.normal(size=(90, 12)), 2) * (RNG.random((90, 12)) < 0.4)  # two digits: float32 holds no more
@@ -36,7 +37,7 @@ OUTCOMES = ("coef_", "intercept_", "probs_", "k_", "t_", "n_iter_")
 
 def classifier(dropout="data-dependent", **options):
     settings = {"learning_rate": "constant", "eta0": 0.1, "average": False, "max_iter": 4, "tol": None}
-    return DropoutSGDClassifier(dropout, **{**settings, "random_state": 0, **options})
+    return DropoutSGDClassifier(dropout=dropout, **{**settings, "random_state": 0, **options})
 
 
 def assert_same(model, other, names=OUTCOMES):
@@ -170,7 +171,7 @@ def test_small_and_odd_shapes(dropout):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("average", [False, True, 100])
+@pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])
 def test_without_noise_it_is_scikit_learns_sgd(loss, average, labels):
     for learning_rate in ("constant", "invscaling"):
@@ -187,7 +188,7 @@ def test_without_noise_it_is_scikit_learns_sgd(loss, average, labels):
             "class_weight": {label: 0.5 + label for label in np.unique(labels)},
         }
         weight = np.linspace(0.5, 2.0, 90)
-        model = DropoutSGDClassifier("none", **options).fit(DENSE, labels, sample_weight=weight)
+        model = DropoutSGDClassifier(dropout="none", **options).fit(DENSE, labels, sample_weight=weight)
         peer = SGDClassifier(**options).fit(DENSE, labels, sample_weight=weight)
         np.testing.assert_allclose(model.coef_, peer.coef_, rtol=1e-11, atol=1e-13)
         np.testing.assert_allclose(model.intercept_, peer.intercept_, rtol=1e-11, atol=1e-13)
@@ -209,7 +210,7 @@ def test_it_learns(dropout):
     rng = np.random.default_rng(5)
     sample = topics(40, rng)
     (X, y), (unseen, truth) = sample(300, rng), sample(600, rng)
-    model = DropoutSGDClassifier(dropout, random_state=0).fit(X, y)
+    model = DropoutSGDClassifier(dropout=dropout, random_state=0).fit(X, y)
     assert model.score(unseen, truth) > 0.9
     assert model.history_["train_error"][-1] < 0.05
     assert model.n_iter_ < 1000
@@ -254,7 +255,7 @@ def test_other_losses_have_no_probabilities(loss):
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("average", [False, 20])
+@pytest.mark.parametrize("average", [False, "tail"])
 def test_the_number_of_jobs_changes_nothing(dropout, average):
     models = [classifier(dropout, n_jobs=jobs, alpha=0.01, average=average).fit(DENSE, CLASSES) for jobs in (1, 2, -1)]
     for model in models[1:]:
@@ -314,10 +315,10 @@ with multiprocessing.get_context("fork").Pool(2) as pool:
 
 
 @pytest.mark.parametrize("dropout", DROPOUTS)
-@pytest.mark.parametrize("learning_rate", ["constant", "bound"])
+@pytest.mark.parametrize("learning_rate", ["constant", "invscaling"])
 def test_an_example_without_weight_is_absent(dropout, learning_rate):
     weight = np.where(np.arange(90) % 4 == 1, 0.0, 1.5)
-    options = {"learning_rate": learning_rate, "average": 10}
+    options = {"learning_rate": learning_rate, "average": True}
     X = DENSE.copy()
     X[weight == 0, 11] = 7.0  # a feature that no other example has
     model = classifier(dropout, **options).fit(X, SIDES, sample_weight=weight)
@@ -392,19 +393,6 @@ def test_class_weights(labels):
 # Steps, epochs and their record.
 
 
-@pytest.mark.parametrize("loss", ["hinge", "log_loss", "modified_huber"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_the_step_of_theorem_1(loss, fit_intercept):
-    moments, k = second_moments(DENSE), n_draws(12, 0.5)
-    probs = sampling_probabilities(moments)[:11]
-    squared_norm = (moments[:11] / probs).sum() / k + (k - 1) / k * moments.sum()  # Proposition 2
-    steepest = {"hinge": 1.0, "log_loss": 1.0, "modified_huber": 4.0}[loss]
-    step = 5.0 / (steepest * math.sqrt(squared_norm + fit_intercept) * math.sqrt(90))
-    options = {"loss": loss, "fit_intercept": fit_intercept}
-    model = classifier(learning_rate="bound", radius=5.0, **options).fit(DENSE, SIDES)
-    np.testing.assert_allclose(model.coef_, classifier(eta0=step, **options).fit(DENSE, SIDES).coef_, rtol=1e-9)
-
-
 def test_the_first_step_by_hand():
     """One example, no noise, hinge: w = eta y x and b = eta y."""
     X = np.array([[2.0, -1.0, 0.0]])
@@ -455,9 +443,9 @@ def test_it_says_when_it_did_not_converge():
 
 @pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])
 def test_early_stopping_learns_from_the_rest_only(labels):
-    options = {"average": 30, "alpha": 0.01, "dropout": "uniform"}
+    options = {"average": True, "alpha": 0.01, "dropout": "uniform"}
     model = classifier(early_stopping=True, validation_fraction=0.3, **options).fit(DENSE, labels)
-    rows = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._descent.seed)
+    rows = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._progress.seed)
     assert sorted([*rows.training, *rows.validation]) == list(range(90))
     assert len(rows.validation) == 27
     assert_same(model, classifier(**options).fit(DENSE[rows.training], labels[rows.training]))
@@ -476,23 +464,15 @@ def test_a_class_too_rare_to_be_split_is_split_all_the_same():
             assert classifier(class_weight=class_weight, **options).fit(DENSE, labels).coef_.shape == (3, 12)
 
 
-def test_average_from_a_step_that_never_comes_is_the_last_iterate():
-    last = classifier(average=False).fit(DENSE, SIDES)
-    assert_same(classifier(average=10**15).fit(DENSE, SIDES), last)
-    assert_same(classifier(average=0).fit(DENSE, SIDES), last)
-    assert_same(classifier(average=1).fit(DENSE, SIDES), classifier(average=True).fit(DENSE, SIDES))
-    from_last = classifier(average=360).fit(DENSE, SIDES)  # the average of one
-    np.testing.assert_allclose(from_last.coef_, last.coef_, rtol=1e-12)
-
-
 @pytest.mark.parametrize(("epochs", "first"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 5), (8, 5), (9, 9), (12, 9)])
 def test_the_average_of_the_tail_begins_anew_after_1_2_4_8_epochs(epochs, first):
+    """The mean over all steps t is (T mean_T - t mean_t) / (T - t) of those after t."""
     for labels in (SIDES, CLASSES):
         tail = classifier(average="tail", max_iter=epochs, alpha=0.01).fit(DENSE, labels)
-        other = classifier(average=(first - 1) * 90 + 1, max_iter=epochs, alpha=0.01).fit(DENSE, labels)
-        np.testing.assert_allclose(tail.coef_, other.coef_, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(tail.intercept_, other.intercept_, rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(tail.history_["train_error"][-1], other.history_["train_error"][-1])
+        ends = [epochs, first - 1] if first > 1 else [epochs]
+        sums = [end * classifier(average=True, max_iter=end, alpha=0.01).fit(DENSE, labels).coef_ for end in ends]
+        expected = (sums[0] - sum(sums[1:])) / (epochs - first + 1)
+        np.testing.assert_allclose(tail.coef_, expected, rtol=1e-9, atol=1e-11)
     parts = classifier(average="tail", alpha=0.01)
     for _ in range(epochs):
         parts.partial_fit(DENSE, CLASSES, classes=range(5))
@@ -500,7 +480,7 @@ def test_the_average_of_the_tail_begins_anew_after_1_2_4_8_epochs(epochs, first)
 
 
 def test_every_epoch_has_an_order_of_its_own():
-    """Each example has a feature of its own, and a step that shrinks with time tells when it came."""
+    """Each example has a feature of its own, and a step that shrinks with time shows when it came."""
 
     def times(shuffle, epochs):
         options = {
@@ -593,11 +573,10 @@ CHANGES = {
     "match": "noise",
     "loss": "log_loss",
     "alpha": 0.5,
-    "learning_rate": "bound",
+    "learning_rate": "invscaling",
     "eta0": 0.7,
     "power_t": 0.9,
-    "radius": 3.0,
-    "average": 200,
+    "average": "tail",
     "max_iter": 9,
     "tol": 0.1,
     "n_iter_no_change": 2,
@@ -631,7 +610,7 @@ def test_a_parameter_may_change_between_the_parts(name):
     model = first_part().set_params(**{name: CHANGES[name]}).partial_fit(DENSE, SIDES)
     assert np.isfinite(model.coef_).all()
     unchanged = first_part().partial_fit(DENSE, SIDES)
-    of_no_effect = UNREAD | {"power_t", "radius"}  # the last two, while the step is constant
+    of_no_effect = UNREAD | {"power_t"}  # the last, while the step is constant
     assert (model.coef_ == unchanged.coef_).all() == (name in of_no_effect)
 
 
@@ -650,11 +629,10 @@ BAD_PARAMETERS = [
     *(("match", value) for value in ("bytes", None)),
     *(("loss", value) for value in ("squared_error", None, 2)),
     *(("alpha", value) for value in (-1.0, math.nan, math.inf, "l2", None)),
-    *(("learning_rate", value) for value in ("optimal", "adaptive", None)),
+    *(("learning_rate", value) for value in ("optimal", "adaptive", "bound", None)),
     *(("eta0", value) for value in (0.0, -1.0, math.nan, math.inf, "small", None)),
     *(("power_t", value) for value in (-1.0, math.nan, math.inf, None)),
-    *(("radius", value) for value in (0.0, -1.0, math.nan, math.inf, None)),
-    *(("average", value) for value in (-3, 2.5, math.nan, "all", None)),
+    *(("average", value) for value in (-3, 100, 2.5, math.nan, "all", None)),
     *(("max_iter", value) for value in (0, -1, 2.5, None)),
     *(("tol", value) for value in (-1.0, math.nan, "low")),
     *(("n_iter_no_change", value) for value in (0, 1.5, None)),
@@ -666,7 +644,7 @@ BAD_PARAMETERS = [
     *(("warm_start", value) for value in (2, None)),
     *(("random_state", value) for value in (-1, "now", 2.5)),
     *(("n_jobs", value) for value in (0, 1.5)),
-    *(("verbose", value) for value in (-1, "loud")),
+    *(("verbose", value) for value in (-1, "much")),
 ]
 
 
@@ -797,7 +775,7 @@ def test_a_search_over_a_pipeline_of_texts():
 
 
 class Recorder:
-    """A callback that writes down what it is told, and may ask to stop."""
+    """A callback that writes down its calls, and may ask to stop."""
 
     def __init__(self, stop_at=None):
         self.stop_at, self.events, self.scores, self.given = stop_at, [], [], None
@@ -854,12 +832,12 @@ def test_the_progress_bar_of_scikit_learn(capsys):
 
 
 def test_a_progress_bar_is_drawn_if_asked_for(capsys):
-    loud = classifier(max_iter=3, verbose=1).fit(DENSE, SIDES)
+    shown = classifier(max_iter=3, verbose=1).fit(DENSE, SIDES)
     out, err = capsys.readouterr()
     assert "epochs" in out + err
     assert "3/3" in out + err
-    assert f"error {loud.history_['train_error'][-1]:.2%}" in out + err
-    assert_same(loud, classifier(max_iter=3, verbose=0).fit(DENSE, SIDES))
+    assert f"error {shown.history_['train_error'][-1]:.2%}" in out + err
+    assert_same(shown, classifier(max_iter=3, verbose=0).fit(DENSE, SIDES))
     assert capsys.readouterr() == ("", "")
 
 
@@ -1010,27 +988,43 @@ def test_the_largest_number_of_draws():
     """One feature gets nearly all draws, so that its count is as large as the number of draws."""
     code = """
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear.plans import MOST_DRAWS
+from evodrop.noise import MOST_DRAWS
 for X in ([[1.0], [2.0], [-1.0]], [[1.0, 1e-9], [2.0, 1e-9], [-1.0, 1e-9]]):
     options = {"k": MOST_DRAWS, "max_iter": 5, "tol": None, "shuffle": False, "random_state": 0}
-    noisy = DropoutSGDClassifier("data-dependent", **options).fit(X, [1, 1, 0])
-    clean = DropoutSGDClassifier("none", **{**options, "k": None}).fit(X, [1, 1, 0])
+    noisy = DropoutSGDClassifier(dropout="data-dependent", **options).fit(X, [1, 1, 0])
+    clean = DropoutSGDClassifier(dropout="none", **{**options, "k": None}).fit(X, [1, 1, 0])
     print(abs(noisy.coef_ - clean.coef_).max() < 1e-3)
 """
     assert fresh(code, timeout=60).stdout.splitlines() == ["True", "True"]
 
 
 def test_weights_too_large_to_square_do_not_keep_the_draws_busy_for_ever():
-    """Probabilities that follow such weights are nan unless somebody cares, and no draw would ever be accepted."""
+    """Probabilities that follow such weights would be nan without a check, and no draw would ever be accepted."""
     code = """
 from evodrop.linear import DropoutSGDClassifier
 X, y = [[1.0, 2.0], [2.0, 0.0], [0.0, -1.0]], [0, 1, 2]
 for eta0 in (1e150, 1e160, 1e307):
     options = {"learning_rate": "constant", "max_iter": 5, "tol": None, "random_state": 0}
     try:
-        DropoutSGDClassifier("weight-aware", eta0=eta0, **options).fit(X, y)
+        DropoutSGDClassifier(dropout="weight-aware", eta0=eta0, **options).fit(X, y)
     except ValueError:
         pass
     print("back")
 """
     assert fresh(code, timeout=60).stdout.splitlines() == ["back"] * 3
+
+
+# A weight of 2 is not the same draw of noise, nor the same step, as an example that comes twice. These two checks ask
+# for equal models; scikit-learn excuses its own SGDClassifier. A test above compares means over many seeds.
+EXCUSED = {
+    "check_sample_weight_equivalence_on_dense_data": "SGD is random in the order of the examples",
+    "check_sample_weight_equivalence_on_sparse_data": "SGD is random in the order of the examples",
+}
+
+
+@parametrize_with_checks(
+    [DropoutSGDClassifier()],
+    expected_failed_checks=lambda estimator: EXCUSED if isinstance(estimator, DropoutSGDClassifier) else {},
+)
+def test_estimator_checks(estimator, check):
+    check(estimator)
