@@ -25,7 +25,7 @@ from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.evaluation import Evaluation, evaluate
 from evodrop.experiments.training.observation import watch_dropout
 from evodrop.experiments.training.pixels import Pixels, as_input
-from evodrop.nn.zoo.protocol import Penalised, penalties
+from evodrop.nn.zoo import penalties
 
 __all__ = ["NOISE", "Training", "channels_last"]
 
@@ -49,7 +49,7 @@ class Training:
         self.model = self.network  # what is called; a subclass may wrap it
         self.batches = batches or Batches(len(pixels.train_x), run.batch_size, run.seed)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
-        self.penalised = any(isinstance(layer, Penalised) for layer in network.modules())
+        self.penalised = penalties(network).requires_grad
         self.iterations, self.ranks = run.epochs * len(self.batches), self.batches.ranks
         self.iteration, self.status, self.open = 0, RUNNING, dict(OPEN)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
