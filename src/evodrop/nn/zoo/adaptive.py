@@ -60,6 +60,7 @@ class AdaptiveRateDropout(UnitDropout):
 
     concentration: float
     units: int | None
+    unit_dims: int | Sequence[int] | None
     log_alpha: nn.Parameter | None
     log_beta: nn.Parameter | None
 

@@ -88,8 +88,8 @@ class LearnedAlpha(nn.Module):
     def _learn(self, p: float, shape: Sequence[int], like: Tensor | None = None) -> None:
         """Begin with the noise of dropout at rate p, within the bounds of alpha."""
         start = math.log(min(max(noise_variance(p), LEAST_ALPHA), 1.0))
-        place = {} if like is None else {"device": like.device, "dtype": wide_dtype(like.dtype)}
-        self.log_alpha = nn.Parameter(torch.full(tuple(shape), start, **place))  # type: ignore[arg-type]
+        device, dtype = (None, None) if like is None else (like.device, wide_dtype(like.dtype))
+        self.log_alpha = nn.Parameter(torch.full(tuple(shape), start, device=device, dtype=dtype))
 
     @property
     def alpha(self) -> Tensor:
@@ -213,8 +213,8 @@ class _VariationalWeights(LearnedAlpha, WeightedDropout):
         self._learn(self.p, {"layer": (), "unit": unit, "weight": self.weight.shape}[self.per], self.weight)
 
     @classmethod
-    def from_layer(cls, plain: nn.Module, p: float = 0.5, *, per: str = "layer") -> Self:
-        layer = super().from_layer(plain, p, per=per)
+    def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
+        layer = super().from_layer(plain, p, **options)
         layer.reset_alpha()
         return layer
 

@@ -52,6 +52,10 @@ class _WeightAware(WeightedDropout):
 
     unit_dims: ClassVar[tuple[int, ...]]
     weight: Tensor
+    weight_share: float
+    k: int | None
+    match: str
+    uniform_mix: float
 
     def __init__(
         self,
@@ -171,5 +175,5 @@ class WeightAwareConv2d(_WeightAware, nn.Conv2d):
 
     def _squares(self) -> Tensor:
         # (groups, outputs of a group, inputs of a group, height, width): a group reads its own channels
-        grouped = squared(self.weight).unflatten(0, (self.groups, -1))
+        grouped = squared(self.weight).view(self.groups, -1, *self.weight.shape[1:])
         return grouped.sum((1, 3, 4)).reshape(-1, 1, 1)
