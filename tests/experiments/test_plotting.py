@@ -13,7 +13,7 @@ from evodrop.experiments.figures.panels import PANELS, find_panel
 from evodrop.experiments.methods import METHODS, USUAL
 from evodrop.experiments.plotting import COLOURS, bands_of, draw, highest, save, styles_of
 from evodrop.experiments.records.curves import read_curves
-from evodrop.theory.figure import COLOURS as THEORY
+from evodrop.experiments.theory_figure import COLOURS as THEORY
 
 
 @pytest.fixture

@@ -24,11 +24,10 @@ def run(
     from rich.markup import escape
 
     from evodrop._checks import checked_rate
+    from evodrop.experiments.theory_figure import check_path, save
     from evodrop.linear import iter_svmlight
     from evodrop.theory import report
-    from evodrop.theory.arguments import checked_positive
-    from evodrop.theory.figure import check_path
-    from evodrop.theory.table import WIDTH
+    from evodrop.theory.bounds import checked_positive
 
     picture = check_path(plot or _picture_of(file))
     checked_rate(rate)
@@ -43,8 +42,8 @@ def run(
                 status.update(escape(f"reading {file.name}: {rows:,} examples"))
 
     prediction = report(blocks(), rate, r=radius)
-    Console(width=max(Console().width, WIDTH)).print(prediction)
-    prediction.save_figure(picture)
+    print(prediction)
+    save(prediction, picture)
     print(f"\nplot: {picture}")
 
 

@@ -14,8 +14,8 @@ from evodrop.durable import write_whole
 from evodrop.experiments.claims.outcomes import Outcome
 from evodrop.experiments.claims.summaries import Band, band_of, final_error
 from evodrop.experiments.figures.contenders import Contender
-from evodrop.theory.figure import COLOURS as NOISES
-from evodrop.theory.figure import check_path
+from evodrop.experiments.theory_figure import COLOURS as NOISES
+from evodrop.experiments.theory_figure import check_path
 
 __all__ = ["COLOURS", "KINDS", "Style", "bands_of", "draw", "highest", "name_with_remarks", "save", "styles_of"]
 

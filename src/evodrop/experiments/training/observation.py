@@ -19,8 +19,8 @@ from evodrop.definitions import second_moments
 from evodrop.experiments.records.record import LayerStatistics
 from evodrop.nn import EvolutionalDropout, MultinomialDropout
 from evodrop.nn.law import Law, find_chances
-from evodrop.theory import BernoulliNoise, MultinomialNoise, squared_norm
-from evodrop.theory.noises import Noise
+from evodrop.noise import Noise
+from evodrop.theory import squared_norm
 
 __all__ = ["layer_statistics", "watch_dropout"]
 
@@ -76,7 +76,7 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     if live.any():
         seen["effective"] = _rounded(total**2 / moments.sum())
     if live.any() and law is not None:
-        noise, standard = _noise_of(law, strengths), BernoulliNoise(np.full(len(moments), 1.0 - law.p))
+        noise, standard = _noise_of(law, strengths), Noise(np.full(len(moments), 1.0 - law.p))
         seen["kept"] = _rounded(noise.survival[live].sum())
         seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
     return seen
@@ -96,7 +96,7 @@ def _law_of(layer: nn.Module) -> Law | None:
 def _noise_of(law: Law, strengths: Floats) -> Noise:
     """The law's noise for units of such strengths, as the theory has it."""
     found = find_chances(law, strengths, None)
-    return BernoulliNoise(found.chances) if found.k is None else MultinomialNoise(found.chances, int(found.k))
+    return Noise(found.chances, None if found.k is None else int(found.k))
 
 
 def _rounded(value: float) -> float:
