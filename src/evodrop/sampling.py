@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
-from evodrop._kernels.rows import MASS_BITS, Task, build_table
+from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, build_table
 from evodrop._kernels.threads import run_section, useful_threads
 from evodrop.noise import normalised
 
@@ -53,14 +53,14 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
 def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Array:
     """Counts as in :func:`sample_counts` for probs that sum to 1, in the narrowest type that holds them all.
 
-    Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum tells, and the same words are then
+    Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum shows it, and the same words are then
     counted again in a wider type.
     """
     bits = (len(probs) - 1).bit_length()
     table = build_table(probs, bits)
     for dtype in (np.uint8, np.int32, np.int64):
         counts: Array = np.empty((size, len(probs)), dtype)
-        if run_section(Task.COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
+        if run_section(COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
             break
     return counts
 
@@ -72,6 +72,6 @@ def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any)
     """
     mask = np.empty((size, len(keep)), np.uint8)
     chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
-    task = Task.MASK | Task.PRODUCTS if multiply else Task.MASK
+    task = MASK | PRODUCTS if multiply else MASK
     run_section(task, threads, counts=mask, table=chances, seed=seed, **multiply)
     return mask

@@ -14,8 +14,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["compiled", "compiled_callback", "inlined", "next_of", "pointer_to", "prefetch"]
-
 
 def compiled(kernel: Callable[..., Any]) -> Any:
     """Compile ``kernel`` at its first call, without the GIL, and keep the machine code on disk.
@@ -24,7 +22,8 @@ def compiled(kernel: Callable[..., Any]) -> Any:
     """
     # error_model="numpy": a division by zero gives inf or nan and no branch, so loops vectorise.
     dispatcher = _cached(lambda cache: numba.njit(nogil=True, cache=cache, error_model="numpy")(kernel))
-    # numba looks only at the file of a kernel, not at the files of the kernels that it calls.
+    # numba looks only at the file of a kernel, not at the files of the kernels that it calls. The stamp is a private
+    # attribute of numba 0.60 to 0.68; without it a change in another file would go unnoticed.
     files = getattr(dispatcher._cache, "_cache_file", None)
     if files is not None:
         files._source_stamp = (files._source_stamp, _sources())
@@ -64,12 +63,13 @@ def _pointer_to(_: Any, address: Any, item: Any) -> Any:
     return pointer(address, item), code
 
 
-def _next_of(_: Any, numbers: Any, step: Any) -> Any:
+def _next_of(_: Any, jobs: Any, step: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", array.data, arguments[1], "acq_rel")
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        first = builder.bitcast(data, ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", first, arguments[1], "acq_rel")
 
-    return types.int64(numbers, step), code
+    return types.int64(jobs, step), code
 
 
 def _prefetch(_: Any, array: Any, index: Any) -> Any:
@@ -88,4 +88,6 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 
 pointer_to: Any = intrinsic(_pointer_to)  # pointer_to(address, type): an integer as a pointer to items of the type
 prefetch: Any = intrinsic(_prefetch)  # prefetch(array, index): the cache may fetch that item already
-next_of: Any = intrinsic(_next_of)  # next_of(numbers, step): add to the first number, give what it was; never split
+next_of: Any = intrinsic(
+    _next_of
+)  # next_of(jobs, step): add to the first number of a job, return what it was

@@ -1,5 +1,6 @@
-"""Random words, alias tables, masks, and rows times noise: machine code for one thread, and at the end the section that
-many threads run together.
+"""Random words, alias tables, masks, and rows times noise.
+
+Machine code for one thread, and at the end the section that several threads run together.
 
 **The stream.** Word t of row r is ``hashed(hashed(seed + r * ROW_STEP) + t * GOLDEN)`` modulo 2^64, where ``hashed`` is
 the finaliser of SplitMix64 (Steele, Lea and Flood 2014): for each (shift, factor) of ``HASH``,
@@ -19,8 +20,6 @@ from numba import carray, types  # type: ignore[attr-defined]
 from evodrop._checks import Array, Floats, Words
 from evodrop._kernels.compile import compiled, compiled_callback, next_of, pointer_to
 from evodrop.noise import LEAST_RATE
-
-__all__ = ["WRAPPED", "Task", "balance", "build_table", "drop_rows", "hashed", "scale_rows", "section_for"]
 
 U = np.uint64  # in a kernel, an unsigned and a signed integer make a float, so both operands are unsigned
 GOLDEN = U(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio, odd: the step between the words of a row
@@ -70,23 +69,23 @@ def integer_masses(probs: Floats, size: int) -> Array:
 @compiled
 def balance(masses: Array, table: Array, bits: int, mass_bits: int) -> None:
     """The alias table of Walker (1977), a number per bucket: the threshold, and in the last ``bits`` bits another unit.
-    Each of 2^bits buckets holds the same mass: its own unit's up to the threshold, a richer unit's above. The masses
-    are integers that sum to 2^mass_bits, so that the books balance to the last bit; they are used up."""
+    Each of 2^bits buckets holds the same mass: its own unit's up to the threshold, that of a larger unit above. The
+    masses are integers that sum to 2^mass_bits, so nothing is rounded; they are used up."""
     share = 1 << (mass_bits - bits)
-    giver = 0
+    donor = 0
     for start in range(1 << bits):
-        taker = start
-        while masses[taker] <= share:
-            if masses[taker] == share:
-                table[taker] = taker
+        owner = start
+        while masses[owner] <= share:
+            if masses[owner] == share:
+                table[owner] = owner
                 break
-            while masses[giver] <= share:
-                giver += 1
-            table[taker] = (masses[taker] << bits) | giver
-            masses[giver] -= share - masses[taker]
-            if giver >= start:  # its turn as a taker is still to come
+            while masses[donor] <= share:
+                donor += 1
+            table[owner] = (masses[owner] << bits) | donor
+            masses[donor] -= share - masses[owner]
+            if donor >= start:  # its own turn is still to come
                 break
-            taker = giver
+            owner = donor
 
 
 @compiled
@@ -180,6 +179,37 @@ def plan_draws(
     return table
 
 
+# What a job asks for. MOMENTS stands alone, since it takes columns; the others, which take rows, add up.
+MOMENTS, COUNTS, MASK, PRODUCTS = 1, 2, 4, 8
+
+
+@compiled
+def do_rows(
+    task: int,
+    x: Array,
+    counts: Array,
+    scale: Array,
+    products: Array,
+    table: Words,
+    bits: int,
+    k: int,
+    seed: np.uint64,
+    start: int,
+    stop: int,
+) -> bool:
+    """The task with the rows start..stop. False if a count has wrapped round."""
+    words = np.empty(BLOCK, np.uint64)
+    for r in range(start, stop):
+        key = hashed(seed + U(r) * ROW_STEP)
+        if task & MASK:
+            fill_mask(counts[r], table, key)
+        if task & COUNTS and not fill_row(counts[r], table, bits, k, key, words):
+            return False
+        if task & PRODUCTS:
+            scale_row(x[r], counts[r], scale, products[r])
+    return True
+
+
 @compiled
 def drop_rows(
     x: Array,
@@ -199,12 +229,8 @@ def drop_rows(
     table = plan_draws(moments, weights, from_batch, k, uniform_mix, bits, scale)
     if len(table) == 0:
         return False
-    words = np.empty(BLOCK, np.uint64)
-    for r in range(len(x)):
-        if not fill_row(counts[r], table, bits, k, hashed(seed + U(r) * ROW_STEP), words):
-            return False
-        scale_row(x[r], counts[r], scale, products[r])
-    return True
+    done: bool = do_rows(COUNTS | PRODUCTS, x, counts, scale, products, table, bits, k, seed, 0, len(x))
+    return done
 
 
 @compiled
@@ -213,51 +239,40 @@ def scale_rows(x: Array, counts: Array, scale: Array, products: Array) -> None:
         scale_row(x[r], counts[r], scale, products[r])
 
 
-class Task:
-    """What a section does with its rows, or with its columns if it is moments; the others add up."""
-
-    MOMENTS, COUNTS, MASK, PRODUCTS = 1, 2, 4, 8
-
-
-# A job is an array of these numbers: where the section stands, what it does, sizes, and the addresses of arrays.
-JOB_SIZE = 15
-NEXT, TASK, STEP, ROWS, D, BITS, K, SEED, WRAPPED, X, COUNTS, SCALE, PRODUCTS, TABLE, MOMENTS = range(JOB_SIZE)
-# A kernel reads globals, but no attributes of a class.
-TASK_MOMENTS, TASK_COUNTS, TASK_MASK, TASK_PRODUCTS = Task.MOMENTS, Task.COUNTS, Task.MASK, Task.PRODUCTS
+# A job for several threads: where they stand, what they do, sizes, and the addresses of the arrays.
+JOB = np.dtype(
+    [
+        *((name, np.int64) for name in ("next", "task", "step", "rows", "d", "bits", "k", "wrapped")),
+        ("seed", np.uint64),
+        *((name, np.int64) for name in ("x", "counts", "scale", "products", "table", "moments")),
+    ]
+)
 
 
 @cache
 def section_for(float_name: str, count_name: str) -> Any:
     """A callback that takes spans of a job until none is left. Any number of threads may run it on the same job."""
-    number, count = getattr(numba, float_name), getattr(numba, count_name)
+    number, count, job_type = getattr(numba, float_name), getattr(numba, count_name), numba.from_dtype(JOB)
 
-    @compiled_callback(types.void(types.CPointer(types.int64)))  # type: ignore[no-untyped-call]
+    @compiled_callback(types.void(types.CPointer(job_type)))  # type: ignore[no-untyped-call]
     def section(pointer: Any) -> None:
-        job = carray(pointer, JOB_SIZE)
-        task, step, rows, d, seed = job[TASK], job[STEP], job[ROWS], job[D], U(job[SEED])
-        x = carray(pointer_to(job[X], number), (rows, d))
-        counts = carray(pointer_to(job[COUNTS], count), (rows, d))
-        scale = carray(pointer_to(job[SCALE], number), (d,))
-        products = carray(pointer_to(job[PRODUCTS], number), (rows, d))
-        table = carray(pointer_to(job[TABLE], numba.uint64), (max(d, 1 << job[BITS]),))
-        moments = carray(pointer_to(job[MOMENTS], numba.float64), (d,))
-        words = np.empty(BLOCK, np.uint64)
-        end = d if task == TASK_MOMENTS else rows
-        start = next_of(job, step)
-        while start < end and job[WRAPPED] == 0:
-            stop = min(start + step, end)
-            if task == TASK_MOMENTS:
+        jobs = carray(pointer, 1)
+        job = jobs[0]
+        rows, d = job.rows, job.d
+        x = carray(pointer_to(job.x, number), (rows, d))
+        counts = carray(pointer_to(job.counts, count), (rows, d))
+        scale = carray(pointer_to(job.scale, number), (d,))
+        products = carray(pointer_to(job.products, number), (rows, d))
+        table = carray(pointer_to(job.table, numba.uint64), (max(d, 1 << job.bits),))
+        moments = carray(pointer_to(job.moments, numba.float64), (d,))
+        end = d if job.task == MOMENTS else rows
+        start = next_of(jobs, job.step)
+        while start < end and job.wrapped == 0:
+            stop = min(start + job.step, end)
+            if job.task == MOMENTS:
                 column_moments(x, moments, start, stop)
-            else:
-                for r in range(start, stop):
-                    key = hashed(seed + U(r) * ROW_STEP)
-                    if task & TASK_MASK:
-                        fill_mask(counts[r], table, key)
-                    if task & TASK_COUNTS and not fill_row(counts[r], table, job[BITS], job[K], key, words):
-                        job[WRAPPED] = 1
-                        break
-                    if task & TASK_PRODUCTS:
-                        scale_row(x[r], counts[r], scale, products[r])
-            start = next_of(job, step)
+            elif not do_rows(job.task, x, counts, scale, products, table, job.bits, job.k, job.seed, start, stop):
+                job.wrapped = 1
+            start = next_of(jobs, job.step)
 
     return section

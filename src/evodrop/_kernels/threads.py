@@ -1,8 +1,10 @@
 """Several threads on one section of machine code, safe to use from many threads and after a fork.
 
 numba's ``parallel=True`` is neither. A section takes its spans of rows by itself, and every row has its own random
-stream, so who does which rows changes nothing but the time. Where torch has brought OpenMP along, its team lends a
-hand: it is awake already, and a team of our own would fight with it for the cores. Elsewhere Python threads do.
+stream, so the number of threads changes nothing but the time. Where torch has loaded OpenMP, its team does the work: it
+is awake already, and a team of our own would compete with it for the cores. Elsewhere Python threads do.
+
+With OpenMP, a hook pauses that team before each fork of the process: see :func:`_openmp`.
 """
 
 from __future__ import annotations
@@ -19,9 +21,7 @@ from typing import Any
 import numpy as np
 
 from evodrop._checks import Array
-from evodrop._kernels.rows import WRAPPED, Task, section_for
-
-__all__ = ["run_section", "useful_threads"]
+from evodrop._kernels.rows import JOB, MOMENTS, section_for
 
 WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
 COLUMNS_PER_SPAN = 1024
@@ -51,18 +51,17 @@ def run_section(
     """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
     arrays = (x, counts, scale, products, table, moments)
     rows, d = _checked_shape(arrays)
-    step = COLUMNS_PER_SPAN if task == Task.MOMENTS else WORK_PER_SPAN // (d + k) + 1
-    numbers = (0, task, step, rows, d, bits, k, seed - (seed >> 63 << 64), 0)
+    step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // (d + k) + 1
     addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
-    job = np.array((*numbers, *addresses), np.int64)
+    job = np.array((0, task, step, rows, d, bits, k, 0, seed % 2**64, *addresses), JOB)
     address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)
     if threads == 1:
         call(job.ctypes.data)
     elif (parallel := _openmp()) is not None:
         parallel(address, job.ctypes.data, threads, 0)
     else:
-        _call_in_crew(call, job, threads, arrays)
-    return not job[WRAPPED]
+        _call_in_python_threads(call, job, threads, arrays)
+    return not job["wrapped"]
 
 
 def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:
@@ -83,15 +82,15 @@ def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def _call_in_crew(call: Any, job: Array, threads: int, arrays: object) -> None:
-    """The section in Python threads. A helper holds the arrays, so that an interrupt here takes no memory from it."""
+def _call_in_python_threads(call: Any, job: Array, threads: int, arrays: object) -> None:
+    """A helper holds the arrays, so that an interrupt here takes no memory from it."""
 
-    def lend_a_hand(_: object) -> None:
+    def help_out(_: object) -> None:
         call(job.ctypes.data)
 
     helpers = []
-    with suppress(RuntimeError):  # at the exit of the interpreter nobody helps any more
-        helpers += [_crew().submit(lend_a_hand, arrays) for _ in range(threads - 1)]
+    with suppress(RuntimeError):  # at the exit of the interpreter no thread can be started
+        helpers += [_pool().submit(help_out, arrays) for _ in range(threads - 1)]
     call(job.ctypes.data)
     for helper in helpers:
         if not helper.cancel():  # one that has not begun is not needed any more
@@ -123,8 +122,8 @@ def _openmp() -> Any:
 
 
 @cache
-def _crew() -> ThreadPoolExecutor:
-    crew = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="evodrop")
+def _pool() -> ThreadPoolExecutor:
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="evodrop")
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_crew.cache_clear)
-    return crew
+        os.register_at_fork(after_in_child=_pool.cache_clear)
+    return pool

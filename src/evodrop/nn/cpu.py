@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from evodrop._kernels.rows import Task, drop_rows, plan_draws, scale_rows
+from evodrop._kernels.rows import COUNTS, MOMENTS, PRODUCTS, drop_rows, plan_draws, scale_rows
 from evodrop._kernels.threads import run_section, useful_threads
 from evodrop.definitions import n_draws
 from evodrop.nn.law import Law, find_chances
@@ -20,7 +20,7 @@ __all__ = ["drop", "multiply", "sum_squares"]
 Array = npt.NDArray[Any]
 HALF = (torch.float16, torch.bfloat16)
 NONE = np.empty(0)
-DROP = Task.COUNTS | Task.PRODUCTS
+DROP = COUNTS | PRODUCTS
 
 
 def drop(rows: Tensor, law: Law, given: Tensor | None, seed: Tensor, output: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> Non
 def second_moments(x: Array) -> Array:
     """E[x_i^2] of each column; threads take columns, so that no sum depends on their number."""
     moments = np.empty(x[0].size)
-    run_section(Task.MOMENTS, _threads(x), x=x.reshape(len(x), -1), moments=moments)
+    run_section(MOMENTS, _threads(x), x=x.reshape(len(x), -1), moments=moments)
     return moments if x.ndim == 2 else moments.reshape(x.shape[1:]).mean(1)
 
 
@@ -62,7 +62,7 @@ def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
     if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1]:
         scale_rows(x, counts, scale, product)
     else:
-        run_section(Task.PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
+        run_section(PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
 
 
 def _drop_usual(

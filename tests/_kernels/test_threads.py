@@ -9,7 +9,7 @@ import pytest
 import torch  # brings OpenMP along
 
 from evodrop._kernels import threads
-from evodrop._kernels.rows import Task, build_table
+from evodrop._kernels.rows import COUNTS, MASK, MOMENTS, PRODUCTS, build_table
 from evodrop._kernels.threads import run_section, useful_threads
 
 RNG = np.random.default_rng(0)
@@ -28,8 +28,8 @@ def team(request, monkeypatch):
 def test_every_column_is_summed_and_every_row_multiplied_once(team, number):
     moments, products = np.full(500, np.nan), np.full_like(X, np.nan)
     counts, scale = RNG.integers(0, 9, X.shape, np.uint8), RNG.random(500)
-    assert run_section(Task.MOMENTS, number, x=X, moments=moments)
-    assert run_section(Task.PRODUCTS, number, x=X, counts=counts, scale=scale, products=products)
+    assert run_section(MOMENTS, number, x=X, moments=moments)
+    assert run_section(PRODUCTS, number, x=X, counts=counts, scale=scale, products=products)
     np.testing.assert_allclose(moments, (X**2).mean(axis=0))
     np.testing.assert_allclose(products, X * (counts * scale))
 
@@ -37,7 +37,7 @@ def test_every_column_is_summed_and_every_row_multiplied_once(team, number):
 @pytest.mark.parametrize("number", [2, 8])
 def test_counts_and_masks_do_not_depend_on_the_team(team, number):
     table, chances = build_table(np.full(500, 1 / 500), 9), np.full(500, 2**61, np.uint64)
-    for task, words, bits, k in ((Task.COUNTS, table, 9, 250), (Task.MASK, chances, 0, 0)):
+    for task, words, bits, k in ((COUNTS, table, 9, 250), (MASK, chances, 0, 0)):
         results = [np.empty((301, 500), np.uint8) for _ in range(2)]
         for counts, threads_used in zip(results, (1, number), strict=True):
             assert run_section(task, threads_used, counts=counts, table=words, seed=2**64 - 1, bits=bits, k=k)
@@ -45,10 +45,10 @@ def test_counts_and_masks_do_not_depend_on_the_team(team, number):
 
 
 @pytest.mark.parametrize("number", [1, 2, 8])
-def test_a_wrapped_count_is_told(team, number):
+def test_a_wrapped_count_is_reported(team, number):
     counts, table = np.empty((5000, 2), np.uint8), build_table(np.array([1.0, 0.0]), 1)
-    assert run_section(Task.COUNTS, number, counts=counts, table=table, bits=1, k=255)
-    assert not run_section(Task.COUNTS, number, counts=counts, table=table, bits=1, k=256)
+    assert run_section(COUNTS, number, counts=counts, table=table, bits=1, k=255)
+    assert not run_section(COUNTS, number, counts=counts, table=table, bits=1, k=256)
 
 
 def test_many_callers_at_once(team):
@@ -57,7 +57,7 @@ def test_many_callers_at_once(team):
         counts, scale = generator.integers(0, 9, X.shape, np.uint8), generator.random(500)
         products = np.empty_like(X)
         for _ in range(20):
-            run_section(Task.PRODUCTS, 4, x=X, counts=counts, scale=scale, products=products)
+            run_section(PRODUCTS, 4, x=X, counts=counts, scale=scale, products=products)
             np.testing.assert_allclose(products, X * (counts * scale))
 
     with ThreadPoolExecutor(8) as pool:
