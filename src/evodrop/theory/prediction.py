@@ -32,7 +32,7 @@ WIDTH = 80  # of a line of text
 
 
 class Prediction(NamedTuple):
-    """What the theory says of one noise."""
+    """What the theory predicts for one noise."""
 
     noise: str
     squared_norm: float  # B^2 = E||x * noise||^2 (Proposition 2)

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 METHODS = ("auto", "exact", "sample")
-CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes that nobody asked for
+CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes with method="auto"
 MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 
 

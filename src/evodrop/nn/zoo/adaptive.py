@@ -35,8 +35,8 @@ class AdaptiveRateDropout(UnitDropout):
     The prior is a = c p and b = 1 + c (1 - p), where the posterior begins: at first the noise has the variance
     p / (1 - p) of dropout at p. Add ``penalties(model) / n_train`` to the mean loss. Noise only ever makes a training
     loss larger: without the penalty the rate falls to 0. With it, a unit that is needed gets a low rate and one that
-    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c says how many examples the
-    prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
+    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c is the number of examples
+    that the prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
 
     Args:
         p: what is believed before the data, in [0, 1). At 0 there is nothing to infer: the layer is the identity.

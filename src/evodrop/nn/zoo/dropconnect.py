@@ -204,7 +204,7 @@ def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
 
 @torch.library.custom_op("evodrop::draw_masks", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def _masks(weight: Tensor, copies: int, keep: float, seed: Tensor | None) -> Tensor:
-    """By a seed that is given, since vmap knows whether there is one for each or one for all, or by one of its own."""
+    """By the seed that is given, one for each example of vmap or one for all, or by a seed of its own."""
     bits = int(draw_seed(weight.device) if seed is None else seed) % 2**64
     threads = useful_threads(torch.get_num_threads(), copies * weight.numel())
     drawn = draw_mask(np.full(weight.numel(), keep), copies, bits, threads)
