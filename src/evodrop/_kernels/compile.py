@@ -88,6 +88,4 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
 
 pointer_to: Any = intrinsic(_pointer_to)  # pointer_to(address, type): an integer as a pointer to items of the type
 prefetch: Any = intrinsic(_prefetch)  # prefetch(array, index): the cache may fetch that item already
-next_of: Any = intrinsic(
-    _next_of
-)  # next_of(jobs, step): add to the first number of a job, return what it was
+next_of: Any = intrinsic(_next_of)  # next_of(jobs, step): add to the first number of a job, return what it was

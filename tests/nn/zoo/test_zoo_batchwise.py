@@ -287,6 +287,8 @@ def test_units_follow_unit_dims():
     assert sorted(y.unique().tolist()) == [0.0, 2.0]
     with pytest.raises(ValueError, match="unit_dims is 3"):
         batchwise_dropout(torch.ones(4, 5), unit_dims=3)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    assert links_of(convert_dropout(model, "batchwise", unit_dims=(1, 2))) == [{}, {"reads": "1"}]
     assert str(BatchwiseDropout(0.5, unit_dims=1)) == "BatchwiseDropout(p=0.5, unit_dims=1)"
 
 

@@ -306,7 +306,7 @@ def test_silent_inputs_leave_the_gradient_finite():
 def test_bad_input_of_noisy_weights_is_named():
     with pytest.raises(ValueError, match=r"takes inputs of shape \(..., 5\) but got one of shape \(2, 4\)"):
         VariationalLinear(5, 3)(torch.ones(2, 4))
-    with pytest.raises(RuntimeError, match="to have 3 channels, but got 2 channels"):
+    with pytest.raises(ValueError, match=r"the input has shape \(1, 2, 5, 5\), but this layer takes pictures with 3"):
         VariationalConv2d(3, 4, 2)(torch.ones(1, 2, 5, 5))
     with pytest.raises(TypeError, match=r"torch\.int64"):
         VariationalLinear(5, 3)(torch.ones(2, 5, dtype=torch.int64))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
@@ -68,6 +69,8 @@ class WeightedDropout(nn.Module):
 
     needs: ClassVar[frozenset[str]] = frozenset({"after"})
     p: float
+    weight: Tensor
+    bias: Any  # a Tensor or None
 
     @classmethod
     def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
@@ -81,6 +84,40 @@ class WeightedDropout(nn.Module):
             options: as in the class.
         """
         return layer_like(cls, plain, p=p, **options)
+
+    def _check(self, input: Tensor) -> None:
+        """An error unless the layer takes the input."""
+        raise NotImplementedError
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What the plain layer makes of them."""
+        raise NotImplementedError
+
+
+class NoisyLinear(WeightedDropout, nn.Linear):
+    """The plain part of a linear layer with noise."""
+
+    def _check(self, input: Tensor) -> None:
+        check_features(input, self.weight)
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(input, weight, bias)
+
+
+class NoisyConv2d(WeightedDropout, nn.Conv2d):
+    """The plain part of a convolution with noise."""
+
+    def _check(self, input: Tensor) -> None:
+        check_tensor(input)
+        if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
+            raise ValueError(
+                f"{type(self).__name__}: the input has shape {tuple(input.shape)}, but this layer takes pictures with "
+                f"{self.in_channels} channels, (N, C, H, W) or (C, H, W)"
+            )
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output: Tensor = self._conv_forward(input, weight, bias)
+        return output
 
 
 def penalties(model: nn.Module) -> Tensor:
@@ -204,16 +241,6 @@ def check_features(input: Tensor, weight: Tensor) -> None:
         raise ValueError(
             f"a linear layer with weight of shape {tuple(weight.shape)} takes inputs of shape (..., {weight.shape[1]}) "
             f"but got one of shape {tuple(input.shape)}; flatten it, or make the layer for its last dimension"
-        )
-
-
-def check_channels(input: Tensor, layer: nn.Conv2d) -> None:
-    """An error unless the convolution takes the input."""
-    check_tensor(input)
-    if input.ndim not in (3, 4) or input.shape[-3] != layer.in_channels:
-        raise ValueError(
-            f"{type(layer).__name__}: the input has shape {tuple(input.shape)}, but this layer takes pictures with "
-            f"{layer.in_channels} channels, (N, C, H, W) or (C, H, W)"
         )
 
 

@@ -104,7 +104,7 @@ class BatchwiseDropout(UnitDropout):
 
         What stands between decides whether they are; see the class.
         """
-        feeds = _connects(site.before, site.since, ELEMENTWISE)
+        feeds = _connects(site.before, site.since, ELEMENTWISE) and options.get("unit_dims", -1) == -1
         dropout = cls(site.p, **({"unit_dims": -1} if feeds else {}) | options)
         site = site._replace(dropout=dropout)
         if feeds:

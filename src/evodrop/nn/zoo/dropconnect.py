@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from evodrop._checks import checked_rate
 from evodrop._kernels.threads import useful_threads
@@ -17,10 +16,10 @@ from evodrop.nn.layers import as_autocast
 from evodrop.nn.operator import unmapped
 from evodrop.nn.zoo._base import (
     Moments,
+    NoisyConv2d,
+    NoisyLinear,
     Site,
     WeightedDropout,
-    check_channels,
-    check_features,
     full_precision,
     replace_neighbour,
     squared,
@@ -40,8 +39,6 @@ class _DropConnect(WeightedDropout):
 
     needs: ClassVar[frozenset[str]] = frozenset({"before"})
     one_example: ClassVar[int]  # its number of dimensions
-    weight: Tensor
-    bias: Any  # a Tensor or None
 
     def __init__(
         self, *sizes: Any, p: float = 0.5, masks: str = "example", inference: str = "mean", **options: Any
@@ -86,12 +83,6 @@ class _DropConnect(WeightedDropout):
             return self._products(as_autocast(input), weight, weights, bias)
         return self._product(input, weight * weights[0], None if bias is None else bias[0])
 
-    def _check(self, input: Tensor) -> None:
-        raise NotImplementedError
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        raise NotImplementedError
-
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
 
@@ -99,7 +90,7 @@ class _DropConnect(WeightedDropout):
         return f"{super().extra_repr()}, p={self.p}, masks={self.masks!r}, inference={self.inference!r}"
 
 
-class DropConnectLinear(_DropConnect, nn.Linear):
+class DropConnectLinear(_DropConnect, NoisyLinear):
     r"""``nn.Linear`` that drops each of its weights, and biases, instead of its inputs or outputs.
 
     Dropout on the outputs of a layer is the case where a row of the mask is dropped as a whole (Wan et al. 2013). The
@@ -140,19 +131,13 @@ class DropConnectLinear(_DropConnect, nn.Linear):
 
     one_example = 1
 
-    def _check(self, input: Tensor) -> None:
-        check_features(input, self.weight)
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.linear(input, weight, bias)
-
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         output = masked_linear(input.reshape(len(input), -1, self.in_features), weight, masks)
         output = output if bias is None else output + bias.unsqueeze(1)
         return output.reshape(*input.shape[:-1], self.out_features)
 
 
-class DropConnectConv2d(_DropConnect, nn.Conv2d):
+class DropConnectConv2d(_DropConnect, NoisyConv2d):
     """``nn.Conv2d`` as :class:`DropConnectLinear` is ``nn.Linear``: a mask over the filters, shared by all positions.
 
     Mean and variance of every output are exact. In training the positions of a channel are correlated, since they share
@@ -172,13 +157,6 @@ class DropConnectConv2d(_DropConnect, nn.Conv2d):
     """
 
     one_example = 3
-
-    def _check(self, input: Tensor) -> None:
-        check_channels(input, self)
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output: Tensor = self._conv_forward(input, weight, bias)
-        return output
 
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         each = torch.vmap(self._product, in_dims=(0, 0, None if bias is None else 0))

@@ -10,15 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop._checks import checked_rate
-from evodrop.nn.zoo._base import (
-    Moments,
-    Site,
-    WeightedDropout,
-    check_features,
-    full_precision,
-    replace_neighbour,
-    squared,
-)
+from evodrop.nn.zoo._base import Moments, NoisyLinear, Site, check_features, full_precision, replace_neighbour, squared
 
 __all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear", "moments_of_relu"]
 
@@ -91,7 +83,7 @@ def moments_of_relu(moments: Moments) -> Moments:
     return Moments(first.to(moments.mean.dtype), second)
 
 
-class FastDropoutLinear(WeightedDropout, nn.Linear):
+class FastDropoutLinear(NoisyLinear):
     """``nn.Linear`` whose inputs are dropped, its pre-activations replaced by their Gaussian approximation.
 
     One normal draw per pre-activation stands for a mask over all inputs; :func:`fast_dropout_linear` has the formula.

@@ -18,10 +18,11 @@ from evodrop.nn.functional import check_tensor
 from evodrop.nn.kinds import POOLING
 from evodrop.nn.zoo._base import (
     Moments,
+    NoisyConv2d,
+    NoisyLinear,
     Site,
     UnitDropout,
     WeightedDropout,
-    check_features,
     full_precision,
     replace_neighbour,
     spread_over,
@@ -199,9 +200,6 @@ def _units_between(site: Site) -> dict[str, int]:
 class _VariationalWeights(LearnedAlpha, WeightedDropout):
     """What the linear and the convolutional layer share: all but the product of input and weights."""
 
-    weight: Tensor
-    bias: Any  # a Tensor or None
-
     def __init__(self, *sizes: Any, p: float = 0.5, per: str = "layer", **options: Any) -> None:
         super().__init__(*sizes, **options)
         self.p, self.per = checked_rate(p), _checked_per(per, ("layer", "unit", "weight"))
@@ -228,7 +226,7 @@ class _VariationalWeights(LearnedAlpha, WeightedDropout):
         return self.weight.numel()
 
     def forward(self, input: Tensor) -> Tensor:
-        check_tensor(input)
+        self._check(input)
         mean = self._product(input, self.weight, self.bias)
         if not self.training or self.p == 0:
             return mean
@@ -236,14 +234,11 @@ class _VariationalWeights(LearnedAlpha, WeightedDropout):
             variance = self._product(squared(input), self.alpha * squared(self.weight), None)
         return Moments(mean, variance).sample()
 
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        raise NotImplementedError
-
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, p={self.p}, per={self.per!r}"
 
 
-class VariationalLinear(_VariationalWeights, nn.Linear):
+class VariationalLinear(_VariationalWeights, NoisyLinear):
     r"""``nn.Linear`` whose weights are normal, with a learned variance; the noise is drawn per pre-activation.
 
     The posterior of a weight is :math:`N(w_{ji}, \alpha_{ji} w_{ji}^2)`, independent of the others. The pre-activations
@@ -276,12 +271,8 @@ class VariationalLinear(_VariationalWeights, nn.Linear):
         (torch.Size([128, 10]), (10, 64))
     """
 
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        check_features(input, weight)
-        return functional.linear(input, weight, bias)
 
-
-class VariationalConv2d(_VariationalWeights, nn.Conv2d):
+class VariationalConv2d(_VariationalWeights, NoisyConv2d):
     """``nn.Conv2d`` as :class:`VariationalLinear` is ``nn.Linear``.
 
     Mean and variance of every output are exact. Outputs of one channel share their weights, so they are correlated; as
@@ -299,10 +290,6 @@ class VariationalConv2d(_VariationalWeights, nn.Conv2d):
         >>> layer(torch.randn(4, 3, 32, 32)).shape, tuple(layer.alpha.shape)
         (torch.Size([4, 8, 32, 32]), (8, 1, 1, 1))
     """
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output: Tensor = self._conv_forward(input, weight, bias)
-        return output
 
 
 def _checked_per(per: str, choices: Sequence[str]) -> str:

@@ -6,18 +6,10 @@ import numbers
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from evodrop.nn.functional import multinomial_dropout
-from evodrop.nn.zoo._base import (
-    Site,
-    WeightedDropout,
-    check_channels,
-    check_features,
-    replace_neighbour,
-    squared,
-    widened,
-)
+from evodrop.nn.zoo._base import NoisyConv2d, NoisyLinear, Site, WeightedDropout, replace_neighbour, squared, widened
 from evodrop.noise import normalised
 
 __all__ = ["WeightAwareConv2d", "WeightAwareLinear", "weight_aware_probabilities"]
@@ -51,7 +43,6 @@ class _WeightAware(WeightedDropout):
     """What the linear and the convolutional layer share: all but the weights that read a unit."""
 
     unit_dims: ClassVar[tuple[int, ...]]
-    weight: Tensor
     weight_share: float
     k: int | None
     match: str
@@ -83,8 +74,7 @@ class _WeightAware(WeightedDropout):
 
     def forward(self, input: Tensor) -> Tensor:
         active = self.training and (self.p > 0 or self.k is not None)
-        output: Tensor = super().forward(self._dropped(input) if active else input)
-        return output
+        return self._product(self._dropped(input) if active else input, self.weight, self.bias)
 
     def _dropped(self, input: Tensor) -> Tensor:
         self._check(input)
@@ -99,9 +89,6 @@ class _WeightAware(WeightedDropout):
         options: dict[str, Any] = {"k": self.k, "match": self.match, "uniform_mix": self.uniform_mix}
         return multinomial_dropout(input, self.p, probs, unit_dims=self.unit_dims, **options)
 
-    def _check(self, input: Tensor) -> None:
-        raise NotImplementedError
-
     def _squares(self) -> Tensor:
         """|w_i|^2 of every unit, in a shape that broadcasts with the units."""
         raise NotImplementedError
@@ -112,7 +99,7 @@ class _WeightAware(WeightedDropout):
         return f"{super().extra_repr()}, p={self.p}, weight_share={self.weight_share:g}{given}{mixed}"
 
 
-class WeightAwareLinear(_WeightAware, nn.Linear):
+class WeightAwareLinear(_WeightAware, NoisyLinear):
     r"""``nn.Linear`` that drops its inputs by multinomial noise, and draws those that matter to it more often.
 
     The supplement's tight bound of the regulariser is least for p_i ~ sqrt(w_i^2 E x_i^2), which needs the weights.
@@ -144,14 +131,11 @@ class WeightAwareLinear(_WeightAware, nn.Linear):
 
     unit_dims = (-1,)
 
-    def _check(self, input: Tensor) -> None:
-        check_features(input, self.weight)
-
     def _squares(self) -> Tensor:
         return squared(self.weight).sum(0)
 
 
-class WeightAwareConv2d(_WeightAware, nn.Conv2d):
+class WeightAwareConv2d(_WeightAware, NoisyConv2d):
     """``nn.Conv2d`` as :class:`WeightAwareLinear` is ``nn.Linear``: every channel and position of its input is a unit.
 
     A unit has the weights of its channel. That border positions are read by fewer of them is neglected.
@@ -169,9 +153,6 @@ class WeightAwareConv2d(_WeightAware, nn.Conv2d):
     """
 
     unit_dims = (-3, -2, -1)
-
-    def _check(self, input: Tensor) -> None:
-        check_channels(input, self)
 
     def _squares(self) -> Tensor:
         # (groups, outputs of a group, inputs of a group, height, width): a group reads its own channels
