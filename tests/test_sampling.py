@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
+from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
 from evodrop._kernels import rows as stream
 from evodrop._kernels.rows import MASS_BITS, build_table, integer_masses

@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evodrop._checks import ArrayOrTensor, checked_integer, checked_rate, namespace
 from evodrop.definitions import expected_kept, n_draws, survival_probabilities
 
@@ -104,7 +106,8 @@ def make_noise(
     Args:
         weights: (d,) masses, not negative, to which the chances are proportional; None: all units are alike. Units of
             weight 0 are never kept. The values are not checked, since that would stall a device.
-        moments: (d,), E[x_i^2]; they decide in ``match="noise"``, and give d if there are no weights.
+        moments: (d,), E[x_i^2], in any unit; they decide in ``match="noise"``, and give d if there are no weights.
+            None: the squares of the weights.
         rate: the fraction to drop, in [0, 1].
         k: number of draws, or of independent units kept on average, instead of the number that rate and match give.
         match: what k is matched to, see above.
@@ -126,34 +129,34 @@ def make_noise(
     if k is not None and match != "draws":
         raise ValueError(f"k is {k!r} and match is {match!r}, but a match chooses k; give one of them")
     like = moments if weights is None else weights
-    if like is None or (moments is None and match == "noise"):
-        raise ValueError(f"make_noise: there are no moments, but match={match!r} and weights=None need them")
+    if like is None:
+        raise ValueError("make_noise: weights and moments are both None, but one of them has to give the units")
     xp, d = namespace(like), len(like)
+    if xp is np:
+        like, moments = np.asarray(like, np.float64), None if moments is None else np.asarray(moments, np.float64)
     if k is not None:
         k = checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
     elif rate in (0.0, 1.0) or (independent and weights is None):
         return Noise(xp.full_like(like, 1.0 - rate), None)
-    masses = xp.ones_like(like) if weights is None else weights
-    total = masses.sum()
-    probs = masses / xp.where(total > 0, total, 1.0)
+    masses = xp.ones_like(like) if weights is None else like
+    probs = shares = masses / masses.sum().clip(min=xp.finfo(masses.dtype).tiny)
     if uniform_mix:
         drawable = masses > 0
         probs = drawable * ((1.0 - uniform_mix) * probs + uniform_mix / drawable.sum().clip(min=1))
-    if independent and match == "noise":
-        return Noise(keep_for_noise(normalised(moments), probs, rate), None)
     if match == "draws":
         number: Any = n_draws(d, rate) if k is None else k
         return Noise(fill_to_level(probs, number), None) if independent else Noise(probs, number)
-    kept = (probs > 0).sum() * (1.0 - rate)
-    if independent:  # independent units do not repeat: their keep probabilities sum to the number kept
-        return Noise(fill_to_level(probs, kept), None)
-    most = most_draws(d, rate)
-    found = (
-        draws_for_kept(probs, kept, most)
-        if match == "distinct"
-        else draws_for_noise(normalised(moments), probs, rate, most)
-    )
-    return Noise(probs, int(found) if xp.__name__ == "numpy" else found)
+    if match == "distinct":
+        kept = (probs > 0).sum() * (1.0 - rate)
+        if independent:  # independent units do not repeat: their keep probabilities sum to the number kept
+            return Noise(fill_to_level(probs, kept), None)
+        number = draws_for_kept(probs, kept, most_draws(d, rate))
+    else:
+        squares = shares**2 if moments is None else normalised(moments)
+        if independent:
+            return Noise(keep_for_noise(squares, probs, rate), None)
+        number = draws_for_noise(squares, probs, rate, most_draws(d, rate))
+    return Noise(probs, int(number) if xp is np else number)
 
 
 def normalised(values: ArrayOrTensor) -> ArrayOrTensor:
@@ -200,12 +203,11 @@ def draws_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float, m
         >>> int(draws_for_noise(np.ones(101), np.full(101, 1 / 101), 0.5, 1616))
         100
     """
-    drawn = probs > 0
-    moments = moments * drawn
-    spread = (moments / (probs + ~drawn)).sum()
-    total = moments.sum()
-    k = (spread / (total + (total == 0)) - 1.0) * ((1.0 - rate) / rate)
-    return (k + 0.5).clip(min=1, max=most) // 1
+    xp, moments = namespace(probs), moments * (probs > 0)
+    tiny = xp.finfo(probs.dtype).tiny
+    spread = (moments / probs.clip(min=tiny)).sum()
+    k = (spread / moments.sum().clip(min=tiny) - 1.0) * ((1.0 - rate) / rate)
+    return xp.floor((k + 0.5).clip(min=1, max=most))
 
 
 def fill_to_level(masses: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:

@@ -7,7 +7,7 @@ from decimal import Decimal, getcontext
 import numba
 import numpy as np
 import pytest
-from chi_square import DRAWS, LEVEL, multinomial_p_value, none_rejected
+from helpers.chi_square import DRAWS, LEVEL, multinomial_p_value, none_rejected
 from scipy.stats import binom, chisquare, multinomial, poisson
 
 from evodrop._kernels.rows import hashed

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from chi_square import LEVEL, bernoulli_p_value, none_rejected
+from helpers.chi_square import LEVEL, bernoulli_p_value, none_rejected
 from scipy import sparse
 from scipy.special import expit
 from scipy.stats import multinomial

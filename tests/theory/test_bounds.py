@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from enumeration import mean_over, random_cases
+from helpers.enumeration import mean_over, random_cases
+from helpers.simulation import MOMENTS, SLOPE, descend, least_risk, noisy_risk
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import softmax
-from simulation import MOMENTS, SLOPE, descend, least_risk, noisy_risk
 
 from evodrop.definitions import keep_probabilities, sampling_probabilities, second_moments
 from evodrop.noise import Noise

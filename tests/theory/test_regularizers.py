@@ -7,9 +7,9 @@ from math import comb, cosh, exp, log, log1p
 
 import numpy as np
 import pytest
-from chi_square import bernoulli_p_value, multinomial_p_value, none_rejected
-from enumeration import mean_over, random_cases
-from enumeration import outcomes as slow_outcomes
+from helpers.chi_square import bernoulli_p_value, multinomial_p_value, none_rejected
+from helpers.enumeration import mean_over, random_cases
+from helpers.enumeration import outcomes as slow_outcomes
 from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, softmax

@@ -94,7 +94,7 @@ def make_dropout(method: str, rate: float = 0.5, match: str = "draws") -> Callab
 
     Examples:
         >>> make_dropout("evolutional", 0.5, "noise")()
-        EvolutionalDropout(p=0.5, scheme='multinomial', match='noise')
+        EvolutionalDropout(p=0.5, match='noise')
         >>> make_dropout("none") is None
         True
     """
@@ -132,9 +132,9 @@ def _evolutional(rate: float, match: str) -> nn.Module:
 
 
 def _water_filling(rate: float, match: str) -> nn.Module:
-    from evodrop.nn import EvolutionalDropout
+    from evodrop.nn import WaterFillingDropout
 
-    return EvolutionalDropout(rate, scheme="bernoulli", match=match)
+    return WaterFillingDropout(rate, match=match)
 
 
 def _batchnorm(_rate: float, _match: str) -> nn.Module:

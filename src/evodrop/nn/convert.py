@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
-from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_of
-from evodrop.nn.sync import name_of_group
-from evodrop.nn.zoo import ZOO, WaterFillingDropout
+from evodrop.nn._neighbours import Slot, Surroundings, find_surroundings, slots_of
+from evodrop.nn.distributed import check_group
+from evodrop.nn.layers import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
+from evodrop.nn.zoo import ZOO
 from evodrop.nn.zoo._base import Site
 
-__all__ = ["convert_dropout", "convert_sync"]
+__all__ = ["convert_dropout", "convert_sync_dropout"]
 
 M = TypeVar("M", bound=nn.Module)
 Make = Callable[..., nn.Module]
@@ -23,10 +22,6 @@ SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channels goes on to do so
     EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
     nn.Dropout: {nn.Dropout1d: nn.Dropout1d, nn.Dropout2d: nn.Dropout2d},
-    WaterFillingDropout: {
-        nn.Dropout1d: partial(EvolutionalDropout1d, scheme="bernoulli"),
-        nn.Dropout2d: partial(EvolutionalDropout2d, scheme="bernoulli"),
-    },
 }
 
 
@@ -39,21 +34,21 @@ def convert_dropout(
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
     Rate and train/eval mode are kept, and a layer used in two places stays one layer, unless its neighbours count.
-    Layers with p = 0 are switched off and stay as they are, since even k = d draws are noise. Dropout that is no such
+    Layers with p = 0 are switched off and stay as they are. Dropout that is no such
     layer stays: other classes, and what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model
     of sequences, say which dimension holds the units: ``unit_dims=-1``.
 
     A dropout that works with its neighbours finds them by the graph of the model: past activations, pooling, flattening
     and normalisation. Where it cannot do without them and they are not found, that is an error. The new layers have the
-    very parameters of the old ones, so an optimizer keeps them; of parameters that are new, it has to be told. Hooks on
+    very parameters of the old ones, so an optimizer keeps them; give it those that are new. Hooks on
     a layer that is replaced are gone. Convert a model before it is wrapped for several processes.
 
     Args:
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
             nothing is changed.
         to: a name of :data:`evodrop.nn.zoo.ZOO` (``"data-dependent"`` only with ``probs=``), a class, or any function
-            from a rate to a module. With ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers
-            that drop whole channels go on to do so.
+            from a rate to a module. With ``"evolutional"`` and ``"standard"``, layers that drop whole
+            channels go on to do so.
         only: predicate on (qualified name, module) that a layer has to satisfy.
         options: passed on to the new layers.
 
@@ -83,8 +78,8 @@ def convert_dropout(
     return model
 
 
-def convert_sync(model: M, process_group: Any = None) -> M:
-    """Make every evolutional dropout in ``model`` follow the batch of all processes together, and return the model.
+def convert_sync_dropout(model: M, process_group: Any = None) -> M:
+    """Make every dropout in ``model`` that follows the batch follow that of all processes, and return the model.
 
     Call it on every rank, before or after ``DistributedDataParallel`` or ``fully_shard``. Each layer then costs one
     all_reduce of d + 1 numbers in forward, and nothing in backward. Layers of other kinds stay as they are: call
@@ -95,10 +90,10 @@ def convert_sync(model: M, process_group: Any = None) -> M:
         process_group: the processes whose batches are one batch. Default: all.
 
     Examples:
-        >>> convert_sync(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
-        EvolutionalDropout(p=0.2, scheme='multinomial', sync=True)
+        >>> convert_sync_dropout(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
+        EvolutionalDropout(p=0.2, sync=True)
     """
-    name_of_group(process_group)  # an error even if there is no layer to tell
+    check_group(process_group)  # an error even if no layer is there
     for layer in model.modules():
         if isinstance(layer, Evolving):
             layer.process_group, layer.sync = process_group, True

@@ -9,7 +9,7 @@ from torch import nn
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
 from evodrop.experiments.methods import METHODS, USUAL, make_dropout
 from evodrop.experiments.training.observation import layer_statistics, watch_dropout
-from evodrop.nn import BernoulliDropout, DataDependentDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, EvolutionalDropout2d, MultinomialDropout
 
 NOISY = [method for method in USUAL if method not in ("none", "batchnorm")]
 
@@ -61,7 +61,9 @@ def test_at_equal_noise_the_ratio_is_one():
         )
 
 
-@pytest.mark.parametrize("layer", [EvolutionalDropout(0.0, match="noise"), MultinomialDropout(0.0, match="distinct")])
+@pytest.mark.parametrize(
+    "layer", [EvolutionalDropout(0.0), MultinomialDropout(0.0, match="distinct"), BernoulliDropout(0.0)]
+)
 def test_a_rate_of_zero_is_no_noise(layer):
     seen = layer_statistics("", layer, activations())
     assert (seen["noise"], seen["kept"]) == (1.0, 36.0)
@@ -84,14 +86,13 @@ def test_a_batch_of_nothing(method, value):
     "layer",
     [
         nn.Dropout2d(0.5),
-        BernoulliDropout(0.5),
-        MultinomialDropout(0.5, probs=torch.ones(48)),
-        DataDependentDropout(0.5, probs=torch.ones(48)),
+        EvolutionalDropout2d(0.5),
+        EvolutionalDropout(0.5, unit_dims=1),
         nn.Identity(),
     ],
     ids=lambda layer: type(layer).__name__,
 )
-def test_of_a_law_that_is_not_known_the_activations_are_told(layer):
+def test_where_the_noise_is_not_known_the_activations_are_recorded(layer):
     x = activations(d=48).view(-1, 3, 4, 4)
     seen, known = (layer_statistics("", each, x) for each in (layer, nn.Dropout(0.5)))
     assert (seen["noise"], seen["kept"]) == (None, None)

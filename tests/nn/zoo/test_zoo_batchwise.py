@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint

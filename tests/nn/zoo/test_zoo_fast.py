@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from scipy.integrate import quad
 from torch import nn
 from torch.utils.checkpoint import checkpoint

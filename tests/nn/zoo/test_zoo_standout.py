@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from torch import nn
 
 from evodrop.nn import convert_dropout

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from scipy.integrate import quad
 from scipy.special import dawsn
 from torch import nn

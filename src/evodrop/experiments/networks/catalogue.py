@@ -62,7 +62,7 @@ def build_network(name: str, dropout: MakeDropout | None = None) -> nn.Sequentia
         >>> from evodrop.nn import EvolutionalDropout
         >>> network = build_network("mnist", lambda: EvolutionalDropout(0.5))
         >>> network.dropout
-        EvolutionalDropout(p=0.5, scheme='multinomial')
+        EvolutionalDropout(p=0.5)
         >>> network(torch.zeros(2, *NETWORKS["mnist"].input_shape)).shape
         torch.Size([2, 10])
     """

@@ -6,7 +6,7 @@ Units that batchwise dropout spares the layer before it are zero on the whole ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -17,17 +17,13 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop.definitions import second_moments
 from evodrop.experiments.records.record import LayerStatistics
-from evodrop.nn import EvolutionalDropout, MultinomialDropout
-from evodrop.nn.law import Law, find_chances
-from evodrop.noise import Noise
-from evodrop.theory import squared_norm
+from evodrop.noise import Noise, make_noise
 
 __all__ = ["layer_statistics", "watch_dropout"]
 
 Floats = npt.NDArray[np.float64]
 QUANTILES = 16
 DIGITS = 6
-SOURCES: dict[type[nn.Module], str] = {EvolutionalDropout: "batch", MultinomialDropout: "probs"}
 
 
 @contextmanager
@@ -58,45 +54,36 @@ def _note(seen: list[LayerStatistics], name: str, layer: nn.Module, inputs: tupl
 def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatistics:
     """The statistics of a layer whose units are all dimensions of its input but the first.
 
-    What the noise does is told of standard, uniform, evolutional and water-filling dropout, whose laws are known here.
+    What the noise does is known of standard dropout, and of layers that give their noise for second moments.
     """
     moments = second_moments(input.detach().flatten(1)).numpy()
     moments = np.where(np.isfinite(moments), moments, 0.0)
     strengths, live = np.sqrt(moments), moments > 0
-    total, law = strengths.sum(), _law_of(layer)
+    total, noise = strengths.sum(), _noise_of(layer, moments)
     seen = LayerStatistics(
         name=name,
         units=len(moments),
         dead=int((~live).sum()),
         effective=0.0,
-        kept=None if law is None else 0.0,
+        kept=None if noise is None else 0.0,
         noise=None,
         probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
     )
     if live.any():
         seen["effective"] = _rounded(total**2 / moments.sum())
-    if live.any() and law is not None:
-        noise, standard = _noise_of(law, strengths), Noise(np.full(len(moments), 1.0 - law.p))
+    if live.any() and noise is not None:
+        standard = moments.sum() / (1.0 - float(layer.p))  # type: ignore[arg-type]
         seen["kept"] = _rounded(noise.survival[live].sum())
-        seen["noise"] = _rounded(squared_norm(moments, noise) / squared_norm(moments, standard))
+        seen["noise"] = _rounded(moments @ noise.mean_square / standard)
     return seen
 
 
-def _law_of(layer: nn.Module) -> Law | None:
-    """The law of a layer's noise, or None for one that follows more than the strengths of its units and the rate."""
+def _noise_of(layer: nn.Module, moments: Floats) -> Noise | None:
+    """The noise of a layer on units with these moments; None where it depends on more, or on other units."""
     if isinstance(layer, nn.Dropout):
-        return Law("keep", layer.p)
-    if type(layer) not in SOURCES or getattr(layer, "probs", None) is not None:
-        return None
-    law = Law(SOURCES[type(layer)], *(getattr(layer, field) for field in Law._fields[1:]))
-    never = law.p == 0 and law.match != "draws"  # infinitely many draws keep every unit
-    return Law("keep", 0.0) if never else law
-
-
-def _noise_of(law: Law, strengths: Floats) -> Noise:
-    """The law's noise for units of such strengths, as the theory has it."""
-    found = find_chances(law, strengths, None)
-    return Noise(found.chances, None if found.k is None else int(found.k))
+        return make_noise(None, moments, layer.p, independent=True)
+    noise_for: Callable[[Floats], Noise] | None = getattr(layer, "noise_for", None)
+    return noise_for(moments) if noise_for and getattr(layer, "unit_dims", ()) is None else None
 
 
 def _rounded(value: float) -> float:

@@ -24,7 +24,7 @@ from evodrop.experiments.training.batches import Batches
 from evodrop.experiments.training.evaluation import Evaluation
 from evodrop.experiments.training.loop import NOISE, Training
 from evodrop.experiments.training.pixels import Pixels
-from evodrop.nn import convert_sync
+from evodrop.nn import convert_sync_dropout
 
 __all__ = ["SharedTraining", "Task", "is_shared", "sharing", "task_of_leader", "tell"]
 
@@ -54,7 +54,7 @@ class SharedTraining(Training):
     def __init__(self, run: Run, network: nn.Module, pixels: Pixels) -> None:
         self.rank, ranks = dist.get_rank(), dist.get_world_size()
         batches = Batches(len(pixels.train_x), run.batch_size, run.seed, self.rank, ranks)
-        super().__init__(run, convert_sync(network), pixels, batches)
+        super().__init__(run, convert_sync_dropout(network), pixels, batches)
         self.share = len(range(self.rank, batches.size, ranks)) * ranks / batches.size
 
     def advance(self, deadline: float = math.inf) -> Record | None:

@@ -25,8 +25,7 @@ the laws, the needs and the costs of all of them.
 
 from torch import nn
 
-from evodrop.nn.evolving import EvolutionalDropout
-from evodrop.nn.modules import DataDependentDropout, MultinomialDropout
+from evodrop.nn.layers import DataDependentDropout, EvolutionalDropout, MultinomialDropout, WaterFillingDropout
 from evodrop.nn.zoo._base import penalties
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
 from evodrop.nn.zoo.batchwise import BatchwiseDropout, BatchwiseLinear
@@ -35,7 +34,6 @@ from evodrop.nn.zoo.fast import FastDropoutLinear, FastDropoutReLU
 from evodrop.nn.zoo.gaussian import GaussianDropout
 from evodrop.nn.zoo.standout import Standout
 from evodrop.nn.zoo.variational import VariationalConv2d, VariationalDropout, VariationalLinear
-from evodrop.nn.zoo.water_filling import WaterFillingDropout
 from evodrop.nn.zoo.weight_aware import WeightAwareConv2d, WeightAwareLinear
 
 __all__ = [

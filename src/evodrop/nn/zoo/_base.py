@@ -14,8 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from evodrop._checks import checked_rate
+from evodrop.nn._noise import checked_dims
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.layout import checked_dims
 
 Layer = nn.Linear | nn.Conv2d
 L = TypeVar("L", bound=nn.Module)

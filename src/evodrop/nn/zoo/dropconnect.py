@@ -11,9 +11,8 @@ from torch import Tensor
 
 from evodrop._checks import checked_rate
 from evodrop._kernels.threads import useful_threads
-from evodrop.nn.draw import draw_seed
-from evodrop.nn.layers import as_autocast
-from evodrop.nn.operator import unmapped
+from evodrop.nn._noise import draw_seed, unmapped
+from evodrop.nn.locally_connected import as_autocast
 from evodrop.nn.zoo._base import (
     Moments,
     NoisyConv2d,

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop._checks import checked_integer, checked_rate
+from evodrop.nn._neighbours import POOLING
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import POOLING
 from evodrop.nn.zoo._base import (
     Moments,
     NoisyConv2d,

@@ -16,12 +16,13 @@ from evodrop.nn import (
     EvolutionalDropout,
     EvolutionalDropout1d,
     EvolutionalDropout2d,
+    WaterFillingDropout,
     convert_dropout,
-    convert_sync,
+    convert_sync_dropout,
     use_backend,
 )
+from evodrop.nn.distributed import global_moments
 from evodrop.nn.functional import bernoulli_dropout, evolutional_dropout
-from evodrop.nn.sync import global_moments
 
 SHARES = (5, 0, 11)  # examples of each rank
 
@@ -51,7 +52,7 @@ def noise_of_every_layer(backend):
     with use_backend(backend):
         for layer, shape, as_rows in LAYERS:
             x = own_share(whole_batch(*shape))
-            y = convert_sync(copy.deepcopy(layer))(x)
+            y = convert_sync_dropout(copy.deepcopy(layer))(x)
             answers.append(as_rows((y / x).double()).numpy())
     return answers
 
@@ -128,7 +129,7 @@ def masks_seeded_alike():
     for _ in range(2):
         torch.manual_seed(0)
         masks.append((bernoulli_dropout(x) > 0).numpy())
-        masks.append((EvolutionalDropout(0.5, sync=True, scheme="bernoulli")(x) > 0).numpy())
+        masks.append((WaterFillingDropout(0.5, sync=True)(x) > 0).numpy())
     np.testing.assert_array_equal(masks[:2], masks[2:])
     return masks[:2]
 
@@ -147,12 +148,15 @@ def moments_in_a_subgroup():
     x = torch.full((2, 3), float(dist.get_rank() + 1))
     if dist.get_rank() == 2:
         with pytest.raises(TypeError, match="it takes a group that this process is a member of"):
-            convert_sync(nn.Sequential(EvolutionalDropout(0.5)), pair)
+            convert_sync_dropout(nn.Sequential(EvolutionalDropout(0.5)), pair)
         return global_moments(x[:0]).tolist(), (bernoulli_dropout(torch.ones(300, 50)) > 0).numpy()
-    layer = convert_sync(nn.Sequential(EvolutionalDropout(0.5)), pair)[0]
-    for twin in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert twin.process_group is pair
-        np.testing.assert_allclose(twin.moments(x), [2.5] * 3)  # (1 + 4) / 2
+    layer = convert_sync_dropout(nn.Sequential(EvolutionalDropout(0.5)), pair)[0]
+    assert layer.process_group is pair
+    np.testing.assert_allclose(global_moments(x, process_group=pair), [2.5] * 3)  # (1 + 4) / 2
+    np.testing.assert_allclose(layer._follow(x), [2.5] * 3)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):  # a group can be neither copied nor pickled
+        assert twin.sync
+        assert twin.process_group is None
     everywhere = global_moments(x[:0]).tolist()  # a collective of all three, and here of none's examples
     torch.manual_seed(0)
     return everywhere, (bernoulli_dropout(torch.ones(300, 50)) > 0).numpy()
@@ -194,25 +198,20 @@ def test_without_processes_sync_changes_nothing():
     torch.testing.assert_close(functional, EvolutionalDropout()(x), rtol=1e-6, atol=0)
 
 
-def test_convert_sync_reaches_every_evolutional_layer():
+def test_convert_sync_dropout_reaches_every_evolutional_layer():
     model = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Dropout2d(0.2)), EvolutionalDropout1d(0.3))
-    assert convert_sync(convert_dropout(model)) is model
+    assert convert_sync_dropout(convert_dropout(model)) is model
     assert all(layer.sync and layer.process_group is None for layer in (model[0], model[1][0], model[2]))
-    assert type(convert_sync(nn.Dropout(0.1))) is nn.Dropout
+    assert type(convert_sync_dropout(nn.Dropout(0.1))) is nn.Dropout
 
 
 def test_a_group_without_sync_or_of_another_kind_is_an_error():
     with pytest.raises(ValueError, match="process_group is given, but sync is False"):
         EvolutionalDropout(0.5, process_group=object())
     with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
-        convert_sync(EvolutionalDropout(0.5), "all")
+        convert_sync_dropout(EvolutionalDropout(0.5), "all")
     with pytest.raises(TypeError, match="process_group is 'all', but it takes a group"):
-        convert_sync(nn.Linear(2, 2), "all")
-    stale = EvolutionalDropout(0.5, sync=True)
-    stale._group = "gone"
-    for ask in (lambda: stale.process_group, lambda: stale(torch.ones(2, 3))):
-        with pytest.raises(RuntimeError, match="process group 'gone' of a synchronised layer is not there any more"):
-            ask()
+        convert_sync_dropout(nn.Linear(2, 2), "all")
 
 
 @pytest.mark.parametrize("sync", [None, 1, "gloo"])

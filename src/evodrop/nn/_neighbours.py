@@ -15,10 +15,29 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.nn.modules import activation, batchnorm, conv, instancenorm, normalization
+from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.nn.kinds import PASSED, WEIGHTED
+from evodrop.nn.locally_connected import LocallyConnected2d
 
-__all__ = ["Slot", "Surroundings", "find_surroundings", "slots_of"]
+WEIGHTED = (nn.Linear, conv._ConvNd, LocallyConnected2d)
+MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}  # activations that are no maps
+# of single units: what comes out at one depends on others
+
+ELEMENTWISE: tuple[type[nn.Module], ...] = (
+    *(getattr(activation, name) for name in activation.__all__ if name not in MIXING),
+    nn.Identity,
+    _DropoutNd,
+)
+POOLING: tuple[type[nn.Module], ...] = tuple(
+    getattr(nn, f"{kind}Pool{n}d") for kind in ("Max", "Avg", "LP", "AdaptiveMax", "AdaptiveAvg") for n in (1, 2, 3)
+)
+NORMALISATION = (
+    batchnorm._NormBase,
+    instancenorm._InstanceNorm,
+    *(getattr(normalization, name) for name in normalization.__all__),
+)
+PASSED = (*ELEMENTWISE, *POOLING, *NORMALISATION, nn.Flatten)
 
 PLAIN = (bool, int, float, str, type(None))
 Slot = tuple[nn.Module, str]  # a parent and the name of its child: where a layer is registered

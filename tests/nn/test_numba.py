@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from evodrop.definitions import second_moments
-from evodrop.nn import cpu
-from evodrop.nn.law import Law
+from evodrop.nn import _numba
+from evodrop.nn._noise import Options
 
 RNG = np.random.default_rng(0)
 
@@ -16,19 +16,19 @@ RNG = np.random.default_rng(0)
 def test_second_moments_are_those_of_the_definition(shape, dtype):
     rows = RNG.normal(size=shape).astype(dtype)
     expected = second_moments(rows) if len(shape) == 2 else second_moments(rows).mean(1)
-    np.testing.assert_allclose(cpu.second_moments(rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(_numba.second_moments(rows), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("uniform_mix", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("source", ["batch", "probs", "uniform"])
 def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix):
     x = RNG.normal(size=(50, 200)) * (RNG.random(200) < 0.8)
-    law = Law("batch" if source == "batch" else "probs", 0.3, uniform_mix=uniform_mix)
+    options = Options(0.3, uniform_mix=uniform_mix, follows=source == "batch")
     weights = RNG.random(200) if source == "probs" else None
     results = []
-    for drop in (cpu._drop_usual, cpu._drop_in_steps):
+    for drop in (_numba._drop_at_once, _numba._drop_in_steps):
         product = np.empty_like(x)
-        results.append((*drop(x, law, weights, 5, product), product))
+        results.append((*drop(x, options, weights, 5, product), product))
     for at_once, in_steps in zip(*results, strict=True):
         np.testing.assert_allclose(at_once, in_steps, rtol=1e-12)
     counts, scale, product = results[0]
@@ -38,8 +38,8 @@ def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix
 
 @pytest.mark.parametrize("x", [np.zeros((2, 3)), np.array([[1.0, np.nan]]), np.array([[np.inf]]), np.ones((1, 1))])
 def test_the_kernel_of_the_usual_call_leaves_the_unusual_to_the_steps(x):
-    law = Law("batch", 0.5, k=300)  # more than a byte holds, if there is one unit
-    assert cpu._drop_usual(x, law, None, 5, np.empty_like(x)) is None
+    options = Options(0.5, k=300, follows=True)  # more than a byte holds, if there is one unit
+    assert _numba._drop_at_once(x, options, None, 5, np.empty_like(x)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -49,5 +49,5 @@ def test_the_product_is_that_of_torch(dtype, count):
     counts = torch.randint(0, 200, (5, 300)).to(count)
     scale = torch.rand(300, dtype=torch.float64 if dtype == torch.float64 else torch.float32)
     output = torch.empty_like(rows)
-    cpu.multiply(rows, counts, scale, output)
+    _numba.multiply(rows, counts, scale, output)
     torch.testing.assert_close(output, (rows * (counts * scale)).to(dtype), rtol=0, atol=0)

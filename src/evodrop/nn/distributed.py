@@ -8,23 +8,22 @@ is communicated backward.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed
 from torch import Tensor
 
-from evodrop.nn import device as device_path
-from evodrop.nn.draw import path_for
-from evodrop.nn.functional import UnitDims, checked_units
-from evodrop.nn.layout import count_units, to_rows
-from evodrop.nn.noise import needs_operator
+from evodrop.nn import _numba, _torch
+from evodrop.nn._noise import UnitDims, checked_dims, count_units, needs_operator, to_rows, uses_numba
+from evodrop.nn.functional import check_tensor
 
-__all__ = ["all_reduce_sums", "global_moments", "group_named", "local_sums", "moments_of", "name_of_group"]
+__all__ = ["global_moments"]
 
 ProcessGroup = torch.distributed.ProcessGroup if torch.distributed.is_available() else None
 
 
-def global_moments(input: Tensor, unit_dims: UnitDims = None, process_group: object = None) -> Tensor:
+def global_moments(input: Tensor, unit_dims: UnitDims = None, process_group: Any = None) -> Tensor:
     r"""Second moments of the batch of which every process of a group holds a share, the same on every process.
 
     .. math:: E[x_i^2] = \sum_{\text{ranks}} \sum_j x_{ji}^2 \Big/ \sum_{\text{ranks}} n
@@ -44,17 +43,19 @@ def global_moments(input: Tensor, unit_dims: UnitDims = None, process_group: obj
         >>> global_moments(torch.tensor([[3.0, 0.0], [4.0, 1.0]]))
         tensor([12.5000,  0.5000], dtype=torch.float64)
     """
-    sums = local_sums(input, checked_units(input, unit_dims))
-    return moments_of(all_reduce_sums(sums, name_of_group(process_group)))
+    check_group(process_group)
+    check_tensor(input)
+    return moments_of(all_reduce_sums(local_sums(input, checked_dims(input, unit_dims)), process_group))
 
 
 def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = ()) -> Tensor:
     """(d + 1,): the sum of the squares of each unit, and how many squares that were."""
     d = count_units(input, units)
     if input.numel() == 0:
-        return torch.zeros(d + 1, dtype=device_path.wide(input), device=input.device)
-    path = device_path if needs_operator(input) else path_for(input.device)
-    squares: Tensor = path.sum_squares(to_rows(input.detach(), units, positions))
+        return torch.zeros(d + 1, dtype=_torch.wide_dtype(input), device=input.device)
+    rows = to_rows(input.detach(), units, positions)
+    by_numba = not needs_operator(input) and uses_numba(input.device)
+    squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)
     return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
 
 
@@ -63,43 +64,26 @@ def moments_of(sums: Tensor) -> Tensor:
     return sums[:-1] / sums[-1].clip(min=torch.finfo(sums.dtype).tiny)
 
 
-def all_reduce_sums(sums: Tensor, group: str | None) -> Tensor:
+def all_reduce_sums(sums: Tensor, group: Any) -> Tensor:
     """The sums over all ranks of the group, by default of all ranks there are; alone, the sums themselves.
 
-    A group that is gone is an error: its ranks would go on with different noise, and nobody would know.
     A compiler gets torch's functional collective, which it neither drops nor moves past another.
     """
     if group is None and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return sums
     if needs_operator(sums):
-        name = torch.distributed.distributed_c10d._get_default_group().group_name if group is None else group
-        pending = torch.ops._c10d_functional.all_reduce(sums, "sum", name)
+        group = torch.distributed.distributed_c10d._get_default_group() if group is None else group
+        pending = torch.ops._c10d_functional.all_reduce(sums, "sum", group.group_name)
         reduced: Tensor = torch.ops._c10d_functional.wait_tensor(pending)
         return reduced
-    torch.distributed.all_reduce(sums, group=group_named(group))
+    torch.distributed.all_reduce(sums, group=group)
     return sums
 
 
-def name_of_group(process_group: object) -> str | None:
-    """The name under which this process knows a group. Unlike the group itself, it can be copied and pickled."""
-    if process_group is None:
-        return None
-    if ProcessGroup is None or not isinstance(process_group, ProcessGroup):
+def check_group(process_group: Any) -> None:
+    """A TypeError unless it is a group that this process is a member of, or None for all processes."""
+    if process_group is not None and (ProcessGroup is None or not isinstance(process_group, ProcessGroup)):
         raise TypeError(
             f"process_group is {process_group!r}, but it takes a group that this process is a member of, from "
             "torch.distributed.new_group or DeviceMesh.get_group, or None for all processes"
         )
-    return str(process_group.group_name)
-
-
-def group_named(name: str | None) -> object:
-    """The group of a name, or None for all processes."""
-    if name is None:
-        return None
-    try:
-        return torch.distributed.distributed_c10d._resolve_process_group(name)  # type: ignore[arg-type, attr-defined]
-    except (RuntimeError, ValueError, LookupError, AttributeError) as error:
-        raise RuntimeError(
-            f"the process group {name!r} of a synchronised layer is not there any more; set its process_group anew, "
-            "or use convert_sync"
-        ) from error
