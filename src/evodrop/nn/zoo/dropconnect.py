@@ -121,7 +121,7 @@ class DropConnectLinear(_DropConnect, NoisyLinear):
         As ``nn.Linear``, dimension 0 of two or more being the batch.
 
     Examples:
-        >>> layer = DropConnectLinear.from_layer(nn.Linear(64, 10), 0.5)
+        >>> layer = DropConnectLinear.from_layer(torch.nn.Linear(64, 10), 0.5)
         >>> layer(torch.randn(128, 64)).shape
         torch.Size([128, 10])
         >>> layer.moments(torch.zeros(1, 64)).variance.allclose(layer.bias.square())

@@ -124,7 +124,8 @@ class WeightAwareLinear(_WeightAware, NoisyLinear):
         As ``nn.Linear``. The units are the last dimension, all others are examples.
 
     Examples:
-        >>> model = nn.Sequential(nn.Linear(64, 150), nn.ReLU(), WeightAwareLinear(150, 10, p=0.5))
+        >>> layers = torch.nn.Linear(64, 150), torch.nn.ReLU(), WeightAwareLinear(150, 10, p=0.5)
+        >>> model = torch.nn.Sequential(*layers)
         >>> model(torch.randn(128, 64)).shape
         torch.Size([128, 10])
     """
