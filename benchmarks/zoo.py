@@ -37,7 +37,7 @@ from evodrop.nn.zoo import (
     VariationalDropout,
     VariationalLinear,
     WaterFillingDropout,
-    WeightAwareDropout,
+    WeightAwareLinear,
 )
 
 P, UNITS, FEWER, WIDTH, STANDARD = 0.5, 4096, 512, 2048, "standard"
@@ -59,7 +59,7 @@ ON_UNITS: dict[str, Make] = {
 }
 ON_WEIGHTS: dict[str, Make] = {
     STANDARD: lambda d: nn.Sequential(nn.Dropout(P), nn.Linear(d, d)),
-    "weight-aware": lambda d: convert_dropout(ON_WEIGHTS[STANDARD](d), WeightAwareDropout),
+    "weight-aware": lambda d: WeightAwareLinear(d, d, p=P),
     "variational-weights": lambda d: VariationalLinear(d, d, p=P),
     "fast": lambda d: FastDropoutLinear(d, d, p=P),
     "dropconnect, a mask per batch": lambda d: DropConnectLinear(d, d, p=P, masks="batch"),

@@ -30,7 +30,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         theory_blocks.kept,
         theory_blocks.tight,
         theory_blocks.sizes,
-        theory_blocks.loudness,
+        theory_blocks.norms,
         theory_blocks.filling,
         theory_blocks.rates,
     )

@@ -11,13 +11,16 @@ from scipy.optimize import brentq, minimize
 from scipy.special import softmax
 from theory_table import Floats, table
 
-from evodrop.definitions import keep_probabilities, n_draws, sampling_probabilities, second_moments
-from evodrop.theory import (
-    MultinomialNoise,
+from evodrop.definitions import (
     expected_kept,
-    expected_squared_norm,
-    expected_squared_norm_bernoulli,
-    matched_draws,
+    keep_probabilities,
+    multinomial_noise,
+    n_draws,
+    sampling_probabilities,
+    second_moments,
+)
+from evodrop.noise import Noise, make_noise
+from evodrop.theory import (
     noise_gap,
     noises_for,
     regularizer,
@@ -27,8 +30,9 @@ from evodrop.theory import (
     squared_norm,
     tight_probabilities,
 )
+from evodrop.theory.regularizers import sample_noise
 
-__all__ = ["filling", "kept", "lacking", "loudness", "rates", "sizes", "taylor", "text", "tight"]
+__all__ = ["filling", "kept", "lacking", "norms", "rates", "sizes", "taylor", "text", "tight"]
 
 UNITS = 1000
 RANKS = np.arange(1.0, UNITS + 1)
@@ -43,11 +47,11 @@ TEXTS = {"20 Newsgroups": "20news", "Reuters-52": "reuters52"}
 
 
 def taylor() -> str:
-    """Erratum 1: R by enumeration, and both readings of its expansion as the noise grows quiet."""
+    """Erratum 1: R by enumeration, and both readings of its expansion as the noise vanishes."""
     X, w = np.array([[2.0, 1.0, 1.0], [1.0, -2.0, 0.5], [-1.0, 1.0, 2.0]]), np.array([1.5, -1.0, 0.5])
     rows = []
     for k in (4, 16, 64, 256):
-        noise = MultinomialNoise(sampling_probabilities(second_moments(X)), k)
+        noise = Noise(sampling_probabilities(second_moments(X)), k)
         exact = regularizer(w, X, noise, method="exact").value
         printed = 4 * regularizer_taylor(w / 2, X, noise)  # s at w.x / 2, and the variance, quadratic in w, at w
         ratios = [regularizer_taylor(w, X, noise) / exact, printed / exact]
@@ -62,14 +66,14 @@ def kept() -> str:
     rows = []
     for rate in (0.1, 0.25, 0.5, 0.75, 0.9):
         probs, k = np.full(d, 1 / d), n_draws(d, rate)
-        sampled = (MultinomialNoise(probs, k).sample(samples, rng) > 0).mean()
+        sampled = (multinomial_noise(probs, k, samples, rng) > 0).mean()
         shares = [expected_kept(probs, k) / d, sampled, -math.expm1(rate - 1)]
         rows.append(
             [
                 rate,
                 f"{k / d:.2f}",
                 *(f"{share:.3f}" for share in shares),
-                f"{matched_draws(probs, d * (1 - rate)) / d:.2f}",
+                f"{make_noise(probs, None, rate, match='distinct').k / d:.2f}",
             ]
         )
     return table(head, rows)
@@ -82,7 +86,7 @@ def tight() -> str:
     moments, k = second_moments(X), 3
 
     def bound(probs: Floats) -> float:
-        return regularizer_tight_bound(w, X, MultinomialNoise(probs, k))
+        return regularizer_tight_bound(w, X, Noise(probs, k))
 
     scale = np.sqrt(moments)
     candidates = {
@@ -110,7 +114,7 @@ def sizes() -> str:
     return table(["layer", "printed", "28, rounded up", "24, rounded up", "24, rounded down"], rows)
 
 
-def loudness() -> str:
+def norms() -> str:
     """Erratum 5: B^2 / E||x||^2 at rate 1/2 by the evenness of the units, by formula and sampled."""
     d, rng = 400, np.random.default_rng(0)
     names = ("standard", "uniform", "data-dependent")
@@ -120,7 +124,7 @@ def loudness() -> str:
         x = ((np.arange(d) + 0.5) / d) ** power
         noises, cells = noises_for(x**2, 0.5), []
         for name in names:
-            sampled = ((x * noises[name].sample(5000, rng)) ** 2).sum(axis=1) / (x @ x)
+            sampled = ((x * sample_noise(noises[name], 5000, rng)) ** 2).sum(axis=1) / (x @ x)
             error = sampled.std(ddof=1) / math.sqrt(len(sampled))
             cells.append(f"{squared_norm(x**2, noises[name]) / (x @ x):.3f} ({sampled.mean():.3f} ± {error:.3f})")
         rows.append([f"{noise_gap(x**2).evenness:.2f}", *cells, f"{1 + 2 * evenness:g}"])
@@ -138,19 +142,19 @@ def filling() -> str:
         rows.append([law, f"{best:.3f}", f"{filled:.3f}", f"{best - filled:.3f}", sure])
     head = [f"E x_i², d = {UNITS}", "data-dependent", "water-filling", "difference", "units always kept"]
     tries = 10_000
-    worse = sum(quieter(np.random.default_rng(seed)) for seed in range(tries))
+    worse = sum(multinomial_wins(np.random.default_rng(seed)) for seed in range(tries))
     verdict = (
         f"Random moments, d and k: the best multinomial noise has the smaller B² in {worse} of {tries:,} problems."
     )
     return f"{table(head, rows)}\n\n{verdict}"
 
 
-def quieter(rng: np.random.Generator) -> bool:
+def multinomial_wins(rng: np.random.Generator) -> bool:
     """Whether the best multinomial noise beats water-filling, by more than rounding, on a random problem."""
     d = int(rng.integers(1, 30))
     moments, k = rng.gamma(0.3, size=d) + 1e-9, int(rng.integers(1, 2 * d + 1))
-    multinomial = expected_squared_norm(moments, sampling_probabilities(moments), k)
-    return multinomial < expected_squared_norm_bernoulli(moments, keep_probabilities(moments, k)) * (1 - 1e-12)
+    multinomial = squared_norm(moments, Noise(sampling_probabilities(moments), k))
+    return multinomial < squared_norm(moments, Noise(keep_probabilities(moments, k))) * (1 - 1e-12)
 
 
 def rates() -> str:
@@ -189,11 +193,11 @@ def of_text(name: str, path: Path) -> str:
 
     X = sparse.vstack([X for X, _ in iter_svmlight(path)], format="csr")
     predicted = report(X)
-    loudest = predicted.noises["data-dependent"].spread.max()
+    largest = predicted.noises["data-dependent"].spread.max()
     halved = report(X, brentq(lambda rate: report(X, rate)["data-dependent"].kept_of_row - 0.5, 0.5, 0.999, xtol=1e-4))
     title = (
         f"**{name}**: {predicted.n:,} rows x {predicted.d:,} features, k = {predicted.k:,}, "
-        f"evenness {predicted.gap.evenness:.3f}. One draw of the faintest feature multiplies it by {loudest:.0f}. "
+        f"evenness {predicted.gap.evenness:.3f}. One draw of the weakest feature multiplies it by {largest:.0f}. "
         f"Data-dependent noise keeps half of a row at a rate of {halved.rate:.2f}, where its B² is "
         f"{halved['data-dependent'].squared_norm:.1f}."
     )

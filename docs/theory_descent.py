@@ -13,8 +13,8 @@ from scipy.special import expit
 from theory_table import Floats, table
 
 from evodrop.definitions import second_moments
-from evodrop.theory import bound_step_size, noises_for, risk_bound, squared_norm
-from evodrop.theory.noises import Noise
+from evodrop.noise import Noise
+from evodrop.theory import bound_step_size, noises_for, outcomes, risk_bound, squared_norm
 
 __all__ = ["proof", "steps", "worlds"]
 
@@ -65,7 +65,7 @@ def noises(world: int = 0) -> dict[str, Noise]:
 
 def corrupted(name: str, world: int) -> Corrupted:
     X, positive, _ = points(world)
-    factors, pmf = noises(world)[name].outcomes()
+    factors, pmf = outcomes(noises(world)[name])
     rows = (X[:, None] * factors).reshape(-1, UNITS)
     return Corrupted(rows, np.tile(pmf, POINTS) / POINTS, np.repeat(positive, len(pmf)))
 
@@ -141,7 +141,7 @@ def steps() -> str:
 
 
 def worlds() -> str:
-    """Whether the tables show a law or the whim of one world: bounds against measurements, two noises at a time."""
+    """Whether the tables show a law or the chance of one world: bounds against measurements, two noises at a time."""
     all_runs = [[descent(name, LENGTHS[0], world) for name in noises()] for world in range(WORLDS)]
     ratios = [run.bound / run.excess.mean() for runs in all_runs for run in runs]
     pairs = [sorted(pair, key=lambda run: run.bound) for runs in all_runs for pair in combinations(runs, 2)]

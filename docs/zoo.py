@@ -1,4 +1,4 @@
-"""The tables of docs/zoo.md, made again from the classes, the costs that were measured and the records of results/zoo.
+"""The measured tables of docs/zoo.md, made again from the costs in zoo_costs.json and the records of results/zoo.
 
     python docs/zoo.py                   renew the page
     python docs/zoo.py --check           leave it alone; show what differs, and fail if anything does
@@ -10,7 +10,6 @@ The name of a block is that of a function here; see ``pages`` for the rest.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from evodrop.lab.experiment import DESCRIPTION, read_description
 from evodrop.lab.panels import PANELS
 from evodrop.lab.tables import NO_BREAK, RANKED, cells
 from evodrop.lab.verdicts import Outcome, outcomes_of
-from evodrop.nn.zoo import LINEAR, ZOO, about
+from evodrop.nn.zoo import ZOO
 
 PAGE = Path(__file__).with_name("zoo.md")
 COSTS = Path(__file__).with_name("zoo_costs.json")  # by benchmarks/zoo.py
@@ -34,54 +33,19 @@ NOT_YET = (
 )
 
 
-def methods() -> str:
-    """A row for each dropout, as its class tells it."""
-    head = ("method", "year", "noise", "learns", "cost", "regulariser", "when to use it")
-    rows = []
-    for name in ZOO:
-        row = about(name)
-        rows.append([f"`{name}`", str(row.year), row.noise, row.learns, row.cost, row.regularizer, row.use])
-    return table(head, rows)
-
-
-def places() -> str:
-    """Under which name each dropout is found, where it can stand, and who proposed it."""
-    head = ("method", "class", "what it needs in a network", "in linear models", "source")
-    rows = [
-        [f"`{name}`", f"`{cls.__name__}`", needs(name), f"`{LINEAR[name]}`" if name in LINEAR else "-", source(name)]
-        for name, cls in ZOO.items()
-    ]
-    return table(head, rows)
-
-
-def needs(name: str) -> str:
-    if name == "data-dependent":
-        return "the data that enter it"
-    if sides := sorted(getattr(ZOO[name], "needs", ())):
-        return f"the layer with weights {' and '.join(sides)} it"
-    sides = sorted(getattr(ZOO[name], "likes", ()), reverse=True)
-    return f"nothing; makes use of the layers {' and '.join(sides)} it" if sides else "nothing"
-
-
-def source(name: str) -> str:
-    """By whom and when; some sources have their year with them."""
-    row = about(name)
-    return row.source if re.search(r"\d{4}", row.source) else f"{row.source} {row.year}"
-
-
 def costs(path: Path = COSTS) -> str:
     """What every dropout costs, as benchmarks/zoo.py measured it."""
     found = json.loads(path.read_text(encoding="utf-8"))
-    rows, raced = [], set[str]()
+    rows, measured = [], set[str]()
     for title, times in found["races"].items():
-        for contestant, ms in times.items():
-            name, comma, variant = contestant.partition(",")
-            raced.add(name)
+        for key, ms in times.items():
+            name, comma, variant = key.partition(",")
+            measured.add(name)
             rows.append([title, f"`{name}`{comma}{variant}", f"{ms:,.2f}", f"{ms / times['standard']:.2f}"])
-    if missing := sorted(set(ZOO) - raced):
+    if missing := sorted(set(ZOO) - measured):
         raise SystemExit(f"{path} has no cost of {missing[0]!r}; `python benchmarks/zoo.py --json {path}` measures it")
     where = f"One thread of a CPU ({found['machine']['CPU']}), torch {found['machine']['torch']}."
-    return f"{where}\n\n{table(('what races', 'method', 'ms', 'of `nn.Dropout`'), rows)}"
+    return f"{where}\n\n{table(('what is measured', 'method', 'ms', 'of `nn.Dropout`'), rows)}"
 
 
 def ranking(results: Path = RESULTS) -> str:
@@ -120,7 +84,7 @@ def main() -> int:
     parser = parser_for(PAGE)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="of the records")
     options = parser.parse_args()
-    blocks = {"methods": methods, "places": places, "costs": costs, "ranking": partial(ranking, options.results)}
+    blocks = {"costs": costs, "ranking": partial(ranking, options.results)}
     return renew(options.page, blocks, options.check)
 
 

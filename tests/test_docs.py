@@ -7,9 +7,15 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import test_readme
 from helpers import synthetic
+from torch import nn
+
+import evodrop.linear
+import evodrop.nn
+from evodrop.nn import zoo
 
 DOCS = test_readme.ROOT / "docs"
 PAGE = (DOCS / "theory.md").read_text(encoding="utf-8")
@@ -97,6 +103,22 @@ def test_the_zoo_has_a_row_for_every_name():
         assert len(re.findall(rf"^\| `{name}` \|", page, flags=re.MULTILINE)) == 2  # the law, and the place
 
 
+def rows_of_places():
+    """Name, classes, needs, spelling in linear models and source of every method on the page."""
+    lines = (DOCS / "zoo.md").read_text(encoding="utf-8").partition("| method | class |")[2].splitlines()[2:]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[: lines.index("")]]
+
+
+@pytest.mark.parametrize("row", rows_of_places(), ids=lambda row: row[0])
+def test_the_zoo_has_the_classes_and_the_linear_models_that_the_page_names(row):
+    name, *classes = re.findall(r"`([\w-]+)`", row[0] + row[1])
+    assert zoo.ZOO[name].__name__ == classes[0]
+    assert all(hasattr(nn, cls) or hasattr(zoo, cls) or hasattr(evodrop.nn, cls) for cls in classes)
+    if row[3] != "-":
+        model = eval(row[3].strip("`"), vars(evodrop.linear))
+        assert model.fit(np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2).coef_.shape == (1, 3)
+
+
 def test_the_ranking_comes_from_records_and_says_so_if_there_are_none(tmp_path):
     page, results = tmp_path / "zoo.md", tmp_path / "results" / "digits"
     page.write_text("<!-- made: ranking -->\n<!-- end -->\n", encoding="utf-8")
@@ -120,7 +142,7 @@ def test_a_block_of_the_zoo_that_nobody_makes_is_named(tmp_path):
     page.write_text("<!-- made: names -->\n<!-- end -->\n", encoding="utf-8")
     run = python("zoo.py", page)
     assert run.returncode == 1
-    assert "a block 'names', but a block is one of output (after a Python block), methods, places," in run.stderr
+    assert "a block 'names', but a block is one of output (after a Python block), costs, ranking" in run.stderr
 
 
 def test_a_dropout_whose_cost_was_not_measured_is_named(tmp_path):

@@ -263,11 +263,10 @@ def theory(
     from rich.markup import escape
 
     from evodrop._checks import checked_rate
+    from evodrop.lab.theory_figure import check_path, save
     from evodrop.linear import iter_svmlight
     from evodrop.theory import report
-    from evodrop.theory.arguments import checked_positive
-    from evodrop.theory.figure import check_path
-    from evodrop.theory.table import WIDTH
+    from evodrop.theory.bounds import checked_positive
 
     picture = check_path(plot or f"{_plain_stem(file)}-theory.png")
     checked_rate(rate)
@@ -282,8 +281,8 @@ def theory(
                 status.update(escape(f"reading {file.name}: {rows:,} examples"))
 
     prediction = report(blocks(), rate, r=radius)
-    Console(width=max(Console().width, WIDTH)).print(prediction)
-    prediction.save_figure(picture)
+    print(prediction)
+    save(prediction, picture)
     print(f"\nplot: {picture}")
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from evodrop.lab.groups import Variant
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import band_of, final_error
+from evodrop.lab.theory_figure import COLOURS as NOISES
+from evodrop.lab.theory_figure import check_path
 from evodrop.lab.verdicts import Outcome
-from evodrop.theory.figure import COLOURS as NOISES
-from evodrop.theory.figure import check_path
 
 __all__ = ["COLOURS", "ERRORS", "Line", "Plot", "draw", "interactive", "save", "series", "styles_of"]
 

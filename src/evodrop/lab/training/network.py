@@ -23,7 +23,7 @@ from evodrop.lab.networks import NETWORKS, build_network, initialize
 from evodrop.lab.run import LayerStatistics, Record, Run
 from evodrop.lab.training import Evaluation, Training, fingerprint
 from evodrop.lab.training.watch import watch_dropout
-from evodrop.nn.zoo.protocol import Penalised, penalties
+from evodrop.nn.zoo import penalties
 
 __all__ = ["Batches", "NetworkTraining", "Pixels", "check_fit", "check_method", "evaluate", "network_for", "prepare"]
 __all__ += ["prepare_for"]
@@ -53,7 +53,7 @@ class NetworkTraining(Training):
         self.network, self.pixels = network, pixels
         self.model = network  # what is called; a subclass may wrap it
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
-        self.penalised = any(isinstance(layer, Penalised) for layer in network.modules())
+        self.penalised = penalties(network).requires_grad
         self.open, self.stream = dict(OPEN), self.batches.starting_at(0)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
         self.noise = torch.Generator().manual_seed(noise_seed).get_state()

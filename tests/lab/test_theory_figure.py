@@ -10,7 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
 
-from evodrop import durable
+from evodrop.lab import store
+from evodrop.lab.theory_figure import draw, save
 from evodrop.theory import report
 
 MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".PNG": b"\x89PNG"}
@@ -30,17 +31,17 @@ def breaking(request, monkeypatch):
     def fail(*args, **options):
         raise OSError("no space left")
 
-    place = {"drawing": (Figure, "savefig"), "writing": (durable, "flush_to_disk"), "renaming": (os, "replace")}
+    place = {"drawing": (Figure, "savefig"), "writing": (store, "flush_to_disk"), "renaming": (os, "replace")}
     monkeypatch.setattr(*place[request.param], fail)
 
 
 def test_two_panels_with_the_lines_of_the_report(made):
-    probability, survival = made.figure().axes
+    probability, survival = draw(made).axes
     lines = {line.get_label(): line for line in probability.get_lines()}
     assert list(lines) == ["uniform", "data-dependent"]
     np.testing.assert_allclose(lines["uniform"].get_ydata(), 1 / 20)
     np.testing.assert_array_equal(
-        lines["data-dependent"].get_ydata(), np.sort(made.noises["data-dependent"].probs)[::-1]
+        lines["data-dependent"].get_ydata(), np.sort(made.noises["data-dependent"].chances)[::-1]
     )
     np.testing.assert_array_equal(lines["uniform"].get_xdata(), np.arange(1, 21))
     assert (probability.get_xscale(), probability.get_yscale(), survival.get_yscale()) == ("log", "log", "linear")
@@ -60,7 +61,7 @@ def test_two_panels_with_the_lines_of_the_report(made):
 def test_many_units_are_drawn_by_few_points_from_the_first_to_the_last():
     X = sparse.random_array((50, 200_000), density=0.01, rng=np.random.default_rng(0), format="csr")
     made = report(X)
-    for panel in made.figure().axes:
+    for panel in draw(made).axes:
         for line in panel.get_lines():
             rank = line.get_xdata()
             assert len(rank) <= 2000
@@ -71,8 +72,8 @@ def test_many_units_are_drawn_by_few_points_from_the_first_to_the_last():
 @pytest.mark.parametrize("ending", MAGIC)
 def test_a_picture_is_written_in_the_format_of_its_ending(made, tmp_path, ending):
     path = tmp_path / f"picture{ending}"
-    made.save_figure(path)
-    made.save_figure(str(path))  # over the old one
+    save(made, path)
+    save(made, str(path))  # over the old one
     assert path.read_bytes().startswith(MAGIC[ending])
     assert path.stat().st_size > 5000
     assert list(tmp_path.iterdir()) == [path]
@@ -80,18 +81,18 @@ def test_a_picture_is_written_in_the_format_of_its_ending(made, tmp_path, ending
 
 def test_a_picture_may_be_read_by_whoever_may_read_a_new_file(made, tmp_path):
     (tmp_path / "plain").touch()
-    made.save_figure(tmp_path / "picture.svg")
+    save(made, tmp_path / "picture.svg")
     assert (tmp_path / "picture.svg").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_what_fails_leaves_nothing_behind_and_the_old_picture_as_it_was(made, tmp_path, breaking):
     path = tmp_path / "picture.png"
     with pytest.raises(OSError, match="no space left"):
-        made.save_figure(path)
+        save(made, path)
     assert list(tmp_path.iterdir()) == []
     path.write_text("old")
     with pytest.raises(OSError, match="no space left"):
-        made.save_figure(path)
+        save(made, path)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "old"
 
@@ -99,27 +100,27 @@ def test_what_fails_leaves_nothing_behind_and_the_old_picture_as_it_was(made, tm
 @pytest.mark.parametrize("name", ["picture.jpg", "picture", "picture.png.exe", ".png"])
 def test_other_endings_are_refused(made, tmp_path, name):
     with pytest.raises(ValueError, match=r"ends in .*, but a figure is written as one of \.png, \.pdf, \.svg"):
-        made.save_figure(tmp_path / name)
+        save(made, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_folder_is_named(made, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no folder '.*absent' to write 'a.png' in; make it first"):
-        made.save_figure(tmp_path / "absent" / "a.png")
+        save(made, tmp_path / "absent" / "a.png")
 
 
 def test_a_folder_is_no_picture(made, tmp_path):
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(OSError, match=r"folder\.png"):
-        made.save_figure(tmp_path / "folder.png")
+        save(made, tmp_path / "folder.png")
     assert list(tmp_path.iterdir()) == [tmp_path / "folder.png"]
 
 
 def test_one_unit_and_one_example_make_a_picture(tmp_path):
-    report([[3.0]]).save_figure(tmp_path / "one.png")
+    save(report([[3.0]]), tmp_path / "one.png")
 
 
 def test_without_matplotlib_a_figure_says_what_it_needs(made, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r"a figure needs matplotlib; install evodrop\[lab\]"):
-        made.figure()
+        draw(made)

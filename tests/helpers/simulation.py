@@ -9,7 +9,9 @@ from scipy.linalg import hadamard
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from evodrop.theory.noises import Noise
+from evodrop.noise import Noise
+from evodrop.theory import outcomes
+from evodrop.theory.regularizers import sample_noise
 
 # 16 points, equally likely: 8 uncorrelated units, the i-th of scale i^-1.25, and labels that follow them.
 POINTS = hadamard(16)[:, 1:9] * np.arange(1.0, 9.0) ** -1.25
@@ -36,7 +38,7 @@ def descend(noise: Noise, step: float, n: int, seed: int, runs: int = 1000) -> R
     for _ in range(n):
         rows = examples.integers(len(POINTS), size=runs)
         y = np.where(examples.random(runs) < CHANCES[rows], 1.0, -1.0)
-        x = POINTS[rows] * noise.sample(runs, draws)
+        x = POINTS[rows] * sample_noise(noise, runs, draws)
         g = (-y * expit(-y * (x * w).sum(axis=1)))[:, None] * x
         total, gradients = total + w, gradients + g
         products, squares = products + (g * w).sum(axis=1), squares + (g * g).sum(axis=1)
@@ -70,6 +72,6 @@ def least_risk(noise: Noise, r: float) -> tuple[np.ndarray, float]:
 
 
 def _noisy_points(noise: Noise) -> tuple[np.ndarray, np.ndarray]:
-    values, chances = noise.outcomes()
+    values, chances = outcomes(noise)
     X = (POINTS[:, None, :] * values).reshape(-1, POINTS.shape[1])
     return X, np.tile(chances, len(POINTS)) / len(POINTS)

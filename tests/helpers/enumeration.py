@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evodrop.theory import BernoulliNoise, MultinomialNoise
-from evodrop.theory.noises import Noise
+from evodrop.noise import Noise
 
 
 class Case(NamedTuple):
@@ -20,15 +19,15 @@ class Case(NamedTuple):
     noise: Noise
 
 
-def random_cases(number: int, kinds: tuple[type, ...] = (MultinomialNoise, BernoulliNoise)) -> list[Case]:
-    """Up to 4 units and 5 draws, uneven scales, values of 0, and now and then a unit that is zero and never drawn."""
+def random_cases(number: int) -> list[Case]:
+    """Drawn and independent noise in turn, up to 4 units: uneven scales, values of 0, and at times a unit of zeros."""
     rng = np.random.default_rng(2016)
-    return [_random_case(rng, kinds[i % len(kinds)]) for i in range(number)]
+    return [_random_case(rng, drawn=i % 2 == 0) for i in range(number)]
 
 
 def outcomes(noise: Noise) -> Iterator[tuple[np.ndarray, float]]:
     """Every value of the noise with its probability."""
-    return _counted(noise.probs, noise.k) if isinstance(noise, MultinomialNoise) else _masked(noise.keep)
+    return _masked(noise.chances) if noise.k is None else _counted(noise.chances, noise.k)
 
 
 def mean_over(noise: Noise, function: Callable[[np.ndarray], float]) -> float:
@@ -52,7 +51,7 @@ def _masked(keep: np.ndarray) -> Iterator[tuple[np.ndarray, float]]:
             yield np.array([1 / p if b else 0.0 for p, b in zip(keep, mask, strict=True)]), float(chance)
 
 
-def _random_case(rng: np.random.Generator, kind: type) -> Case:
+def _random_case(rng: np.random.Generator, drawn: bool) -> Case:
     d, n = int(rng.integers(2, 5)), int(rng.integers(1, 7))
     X = rng.normal(size=(n, d)) * np.exp(rng.normal(size=d)) * (rng.random((n, d)) < 0.8)
     weights = rng.dirichlet(np.full(d, rng.choice([0.5, 2.0]))) + 0.02  # the slow loop has no large exponents
@@ -60,6 +59,6 @@ def _random_case(rng: np.random.Generator, kind: type) -> Case:
         X[:, 1] = weights[1] = 0.0
     X[0, 0] += 1.0  # so that not all is zero
     w = rng.normal(size=d) * 2.0
-    if kind is MultinomialNoise:
-        return Case(w, X, MultinomialNoise(weights / weights.sum(), int(rng.integers(1, 6))))
-    return Case(w, X, BernoulliNoise(weights / weights.max() * rng.choice([0.9, 1.0])))
+    if drawn:
+        return Case(w, X, Noise(weights / weights.sum(), int(rng.integers(1, 6))))
+    return Case(w, X, Noise(weights / weights.max() * rng.choice([0.9, 1.0])))

@@ -1,20 +1,17 @@
-"""A report as a picture."""
+"""A report of :mod:`evodrop.theory` as a picture."""
 
 from __future__ import annotations
 
 import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from evodrop.durable import write_whole
-from evodrop.theory.arguments import Floats
-from evodrop.theory.noises import MultinomialNoise
-
-if TYPE_CHECKING:
-    from evodrop.theory.report import Report
+from evodrop._checks import Floats
+from evodrop.lab.store import write_whole
+from evodrop.theory import Report
 
 __all__ = ["COLOURS", "FORMATS", "check_path", "draw", "save"]
 
@@ -37,8 +34,8 @@ def draw(report: Report) -> Any:
     figure = Figure(figsize=(10, 4), layout="constrained")
     probability, survival = figure.subplots(1, 2)
     for name, noise in report.noises.items():
-        if isinstance(noise, MultinomialNoise):
-            _curve(probability, name, noise.probs)
+        if noise.k is not None:
+            _curve(probability, name, noise.chances)
     probability.set(xscale="log", yscale="log", ylabel="probability of a draw, $p_i$", title="sampling probabilities")
     for name in COLOURS:
         _curve(survival, name, report.noises[name].survival)

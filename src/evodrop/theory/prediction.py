@@ -1,33 +1,42 @@
-"""What the paper predicts for a data set: one table, one picture."""
+"""What the paper predicts for a data set: one table, and a verdict."""
 
 from __future__ import annotations
 
 import math
-import os
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop._checks import checked_rate
+from evodrop._checks import Floats, checked_rate
 from evodrop.definitions import n_draws
-from evodrop.theory.arguments import Examples, Floats, checked_examples, checked_length, finite_moments
-from evodrop.theory.noises import Noise
-from evodrop.theory.risk import NoiseGap, noise_gap, noises_for, risk_bound
-from evodrop.theory.statistics import squared_norm
+from evodrop.noise import Noise
+from evodrop.theory.bounds import (
+    NoiseGap,
+    check_length,
+    checked_examples,
+    finite_moments,
+    noise_gap,
+    noises_for,
+    risk_bound,
+    squared_norm,
+)
 
 __all__ = ["Prediction", "Report", "report"]
 
 MOST_UNITS = 100_000_000  # a row of numbers for each noise has to fit in memory
+HEAD: tuple[str, ...] = ("noise", "B^2", "/ E||x||^2", "risk bound", "kept units", "of a row", "gain")
+WIDTH = 80  # of a line of text
 
 
 class Prediction(NamedTuple):
-    """What the theory says of one noise."""
+    """What the theory predicts for one noise."""
 
     noise: str
     squared_norm: float  # B^2 = E||x * noise||^2 (Proposition 2)
-    loudness: float  # B^2 / E||x||^2: 1 without noise
+    relative_norm: float  # B^2 / E||x||^2: 1 without noise
     bound: float  # G B r / sqrt(n) (Theorem 1)
     kept: float  # distinct units of d that survive, on average
     kept_of_row: float  # share of all values of X that are not 0 that survives, on average
@@ -36,7 +45,7 @@ class Prediction(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """The predictions for a data set; print it, or ask it for a :meth:`figure`."""
+    """The predictions for a data set; print it. ``evodrop theory`` draws the noises too."""
 
     n: int
     d: int
@@ -55,26 +64,31 @@ class Report:
         raise KeyError(f"{noise!r} is not one of {', '.join(map(repr, self.noises))}")
 
     def __str__(self) -> str:
-        from evodrop.theory.table import as_text
+        """Headline, table and verdict."""
+        cells = [HEAD]
+        for noise, norm, relative, bound, kept, kept_of_row, gain in self.predictions:
+            figures = [f"{norm:.4g}", f"{relative:.4g}", f"{bound:.4g}", f"{kept:,.{kept < 1000:d}f}"]
+            cells.append((noise, *figures, f"{kept_of_row:.1%}", f"{gain:.4g}"))
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        table = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in cells]
+        headline = (
+            f"{self.n:,} examples x {self.d:,} units, rate {self.rate:g}, k = {self.k:,} draws, "
+            f"E||x||^2 = {self.squared_norm:.4g}"
+        )
+        paragraphs = [textwrap.fill(headline, WIDTH), "\n".join(table), textwrap.fill(self.verdict(), WIDTH)]
+        return "\n\n".join(paragraphs)
 
-        return as_text(self)
-
-    def __rich__(self) -> Any:
-        from evodrop.theory.table import as_group
-
-        return as_group(self)
-
-    def figure(self) -> Any:
-        """A matplotlib Figure: the sorted sampling probabilities, and the chance of each unit to survive."""
-        from evodrop.theory.figure import draw
-
-        return draw(self)
-
-    def save_figure(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`figure` to a file whose ending names the format: png, pdf or svg."""
-        from evodrop.theory.figure import save
-
-        save(self, path)
+    def verdict(self) -> str:
+        """In words: does noise that follows the data pay here, by the paper's own criterion?"""
+        ratio = 1.0 / self.gap.data_dependent_over_standard
+        pays = "pays here" if ratio < 1 else "does not pay here"
+        threshold = (1.0 + self.k * self.rate / (1.0 - self.rate)) / self.d  # where the two B^2 are equal
+        return (
+            f"By the paper's criterion data-dependent noise {pays}: its B^2 is {ratio:.3f} of standard dropout's. "
+            f"The evenness of the units is {self.gap.evenness:.3f}; it pays below {threshold:.3f}. "
+            f"Of all values that are not 0, {self['data-dependent'].kept_of_row:.0%} survive it. "
+            "Gain: how many times fewer examples reach the bound of standard dropout. A bound is no forecast."
+        )
 
 
 def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int | None = None) -> Report:
@@ -87,8 +101,8 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
         X: (n, d) array or SciPy sparse array, the examples; or blocks of rows, a list or an iterator of them,
             for data larger than memory. A million features take seconds.
         rate: the fraction to drop; k = d (1 - rate).
-        G: how steep the loss is at most: 1 for the logistic and the hinge loss.
-        r: how long the weights are that the bound compares with.
+        G: the Lipschitz constant of the loss: 1 for the logistic and the hinge loss.
+        r: the largest norm of the weights that the bound compares with.
         n: the number of steps of the bound, the number of examples by default.
 
     Examples:
@@ -100,7 +114,7 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
         1,000 examples x 50 units, rate 0.5, k = 25 ...
     """
     checked_rate(rate)
-    risk_bound(G, 1.0, r, 1 if n is None else n)  # bad arguments are told before the data are read
+    risk_bound(G, 1.0, r, 1 if n is None else n)  # bad arguments are found before the data are read
     rows, moments, density = _summary(X)
     total = float(moments.sum())
     noises = noises_for(moments, rate)
@@ -111,7 +125,7 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
         Prediction(
             noise=name,
             squared_norm=norm,
-            loudness=norm / total,
+            relative_norm=norm / total,
             bound=risk_bound(G, math.sqrt(norm), r, rows if n is None else n),
             kept=float(noises[name].survival.sum()),
             kept_of_row=float(noises[name].survival @ density / density.sum()),
@@ -125,35 +139,26 @@ def report(X: Any, rate: float = 0.5, *, G: float = 1.0, r: float = 1.0, n: int 
 
 def _summary(X: Any) -> tuple[int, Floats, Floats]:
     """The number of rows, the second moments, and the share of rows that have each unit."""
-    blocks = X if _is_blocks(X) else [X]
+    if isinstance(X, list | tuple):
+        is_blocks = bool(X) and len(getattr(X[0], "shape", ())) == 2
+    else:
+        is_blocks = isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, str | bytes))
     rows, squares, present = 0, np.zeros(0), np.zeros(0)
-    for block in map(checked_examples, blocks):
-        if block.shape[1] > MOST_UNITS:
-            raise ValueError(
-                f"X has {block.shape[1]:,} units, but a report takes {MOST_UNITS:,}; number the features anew"
-            )
+    for block in map(checked_examples, X if is_blocks else [X]):
+        d = block.shape[1]
+        if d > MOST_UNITS:
+            raise ValueError(f"X has {d:,} units, but a report takes {MOST_UNITS:,}; number the features anew")
         if rows == 0:
-            squares, present = np.zeros(block.shape[1]), np.zeros(block.shape[1])
-        checked_length(block, f"the block of rows from {rows} on", len(squares), "the first")
+            squares, present = np.zeros((2, d))
+        check_length(block, f"the block of rows from {rows} on", len(squares), "the first")
         rows += block.shape[0]
         squares += finite_moments(block) * block.shape[0]
-        present += _present(block)
+        if isinstance(block, np.ndarray):
+            present += (block != 0).sum(axis=0)
+        else:
+            present += np.bincount(block.indices, block.data != 0, d)
     if rows == 0:
         raise ValueError("X has no examples, but a prediction takes at least one")
     if not squares.any():
         raise ValueError(f"X or its squares are 0 in all of its {rows} examples; give values, or scale them up")
     return rows, squares / rows, present / rows
-
-
-def _is_blocks(X: Any) -> bool:
-    """Whether X is a row of blocks, not one matrix: something to loop over whose parts are matrices."""
-    if isinstance(X, list | tuple):
-        return bool(X) and len(getattr(X[0], "shape", ())) == 2
-    return isinstance(X, Iterable) and not (hasattr(X, "shape") or isinstance(X, str | bytes))
-
-
-def _present(block: Examples) -> Floats:
-    """In how many rows each unit is not 0."""
-    if isinstance(block, np.ndarray):
-        return np.asarray((block != 0).sum(axis=0), np.float64)
-    return np.bincount(block.indices, (block.data != 0).astype(np.float64), block.shape[1]).astype(np.float64)

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from evodrop import durable
-from evodrop.durable import write_whole
+from evodrop.lab.store import write_whole
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
