@@ -6,7 +6,6 @@ import stat
 
 import pytest
 
-from evodrop import durable
 from evodrop.lab.store import write_whole
 
 
@@ -17,7 +16,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def full(_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(durable, "flush_to_disk", full)
+    monkeypatch.setattr(os, "fsync", full)
     for shared in (False, True):
         with pytest.raises(OSError, match="no space"):
             write_whole(path, b"new", shared=shared)
@@ -60,15 +59,15 @@ def test_a_disk_that_fails_is_told_of(tmp_path, monkeypatch):
 def test_two_who_write_the_same_file_do_not_mix(tmp_path, monkeypatch):
     """Another writes all of it while we wait for the disk."""
     path = tmp_path / "file"
-    flush = durable.flush_to_disk
+    flush = os.fsync
 
     def overtaken(descriptor):
         flush(descriptor)
-        monkeypatch.setattr(durable, "flush_to_disk", flush)
+        monkeypatch.setattr(os, "fsync", flush)
         write_whole(path, b"theirs", shared=True)
         assert path.read_bytes() == b"theirs"
 
-    monkeypatch.setattr(durable, "flush_to_disk", overtaken)
+    monkeypatch.setattr(os, "fsync", overtaken)
     write_whole(path, b"ours", shared=True)
     assert path.read_bytes() == b"ours"
     assert os.listdir(tmp_path) == ["file"]
