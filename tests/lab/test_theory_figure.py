@@ -31,7 +31,7 @@ def breaking(request, monkeypatch):
     def fail(*args, **options):
         raise OSError("no space left")
 
-    place = {"drawing": (Figure, "savefig"), "writing": (store, "flush_to_disk"), "renaming": (os, "replace")}
+    place = {"drawing": (Figure, "savefig"), "writing": (os, "fsync"), "renaming": (os, "replace")}
     monkeypatch.setattr(*place[request.param], fail)
 
 
