@@ -10,7 +10,6 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import sparse
 
-from evodrop.lab import store
 from evodrop.lab.theory_figure import draw, save
 from evodrop.theory import report
 

@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 
 import numpy as np
+from pages import table
 from scipy import sparse
 from scipy.optimize import brentq, minimize
 from scipy.special import softmax
-from theory_table import Floats, table
 
+from evodrop._checks import Floats
 from evodrop.definitions import (
     expected_kept,
     keep_probabilities,
@@ -56,7 +57,7 @@ def taylor() -> str:
         printed = 4 * regularizer_taylor(w / 2, X, noise)  # s at w.x / 2, and the variance, quadratic in w, at w
         ratios = [regularizer_taylor(w, X, noise) / exact, printed / exact]
         rows.append([k, f"{exact:.5f}", *(f"{ratio:.3f}" for ratio in ratios)])
-    return table(["k", "R, exact", "Eq. 4 with s(w·x) / R", "Eq. 4 with s(w·x / 2) / R"], rows)
+    return table(["k", "R, exact", "Eq. 4 with s(w·x) / R", "Eq. 4 with s(w·x / 2) / R"], rows, numbers=True)
 
 
 def kept() -> str:
@@ -76,7 +77,7 @@ def kept() -> str:
                 f"{make_noise(probs, None, rate, match='distinct').k / d:.2f}",
             ]
         )
-    return table(head, rows)
+    return table(head, rows, numbers=True)
 
 
 def tight() -> str:
@@ -111,7 +112,7 @@ def sizes() -> str:
     for layer, width, stride, printed in layers:
         now = [rounded((size - width) / stride) + 1 for size, (_, rounded) in zip(now, readings, strict=True)]
         rows.append([layer, printed, *now])
-    return table(["layer", "printed", "28, rounded up", "24, rounded up", "24, rounded down"], rows)
+    return table(["layer", "printed", "28, rounded up", "24, rounded up", "24, rounded down"], rows, numbers=True)
 
 
 def norms() -> str:
@@ -128,7 +129,7 @@ def norms() -> str:
             error = sampled.std(ddof=1) / math.sqrt(len(sampled))
             cells.append(f"{squared_norm(x**2, noises[name]) / (x @ x):.3f} ({sampled.mean():.3f} ± {error:.3f})")
         rows.append([f"{noise_gap(x**2).evenness:.2f}", *cells, f"{1 + 2 * evenness:g}"])
-    return table(["evenness", *names, "1 + 2 evenness"], rows)
+    return table(["evenness", *names, "1 + 2 evenness"], rows, numbers=True)
 
 
 def filling() -> str:
@@ -146,7 +147,7 @@ def filling() -> str:
     verdict = (
         f"Random moments, d and k: the best multinomial noise has the smaller B² in {worse} of {tries:,} problems."
     )
-    return f"{table(head, rows)}\n\n{verdict}"
+    return f"{table(head, rows, numbers=True)}\n\n{verdict}"
 
 
 def multinomial_wins(rng: np.random.Generator) -> bool:
@@ -171,7 +172,7 @@ def rates() -> str:
         gap = noise_gap(moments, 0.5)
         gains.append(gap.water_filling_over_standard)
         rows.append([law, f"{gap.evenness:.3f}", *(f"{gain:.2f}" for gain in gains)])
-    return table(head, rows)
+    return table(head, rows, numbers=True)
 
 
 def files(folder: Path) -> dict[str, Path]:
@@ -206,4 +207,4 @@ def of_text(name: str, path: Path) -> str:
         for p in predicted.predictions
     ]
     head = ["noise", "B²", "risk bound, r = 1", "kept features", "kept of a row", "gain over standard"]
-    return f"{title}\n\n{table(head, rows)}"
+    return f"{title}\n\n{table(head, rows, numbers=True)}"

@@ -1,8 +1,8 @@
 """The measured tables of docs/zoo.md, made again from the costs in zoo_costs.json and the records of results/zoo.
 
-    python docs/zoo.py                   renew the page
-    python docs/zoo.py --check           leave it alone; show what differs, and fail if anything does
-    python docs/zoo.py --results FOLDER  the ranking from other records
+    python tools/zoo_page.py                   renew the page
+    python tools/zoo_page.py --check           leave it alone; show what differs, and fail if anything does
+    python tools/zoo_page.py --results FOLDER  the ranking from other records
 
 The name of a block is that of a function here; see ``pages`` for the rest.
 """
@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from pages import parser_for, renew
+from pages import parser_for, renew, table
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.experiment import DESCRIPTION, read_description
 from evodrop.lab.panels import PANELS
-from evodrop.lab.tables import NO_BREAK, RANKED, cells
+from evodrop.lab.tables import RANKED, cells
 from evodrop.lab.verdicts import Outcome, outcomes_of
 from evodrop.nn.zoo import ZOO
 
-PAGE = Path(__file__).with_name("zoo.md")
-COSTS = Path(__file__).with_name("zoo_costs.json")  # by benchmarks/zoo.py
-RESULTS = Path(__file__).parents[1] / "results" / "zoo"
+ROOT = Path(__file__).parents[1]
+PAGE, COSTS = ROOT / "docs" / "zoo.md", ROOT / "docs" / "zoo_costs.json"  # by benchmarks/zoo.py
+RESULTS = ROOT / "results" / "zoo"
 NOT_YET = (
     "Not measured yet: no records of `evodrop compare --methods all --rate tune` are kept here. The command makes the "
     "ranking on your machine; the report that it writes has the same table."
@@ -67,17 +66,11 @@ def ranked(outcome: Outcome) -> str:
     rows = [
         [str(rank), *(by_label[row.label][column] for column in columns)] for rank, row in enumerate(outcome.ranking, 1)
     ]
-    head = ("rank", "method", "test error", "change from standard dropout", "training error", "time a step")
+    head = ("rank", "method", "test error", "change from standard dropout", "training error", "time per step")
     epochs = " or ".join(str(epochs) for epochs in sorted({run.epochs for run in outcome.runs}))
     seeds = min(len(row.seeds) for row in outcome.summaries)
     rates = " Rates were chosen for each method by validation." if outcome.rates else " All methods had the same rate."
     return f"**{outcome.title}**: {seeds} seeds, {epochs} epochs.{rates} {RANKED}\n\n{table(head, rows)}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """In Markdown; bars within a cell would end it."""
-    lines = [[cell.replace("|", "\\|").replace(NO_BREAK, " ") for cell in cells] for cells in (head, *rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (lines[0], ["---"] * len(head), *lines[1:]))
 
 
 def main() -> int:

@@ -1,29 +1,29 @@
 """The tables of results/README.md, made again from the records.
 
-    python results/tables.py            renew the page
-    python results/tables.py --check    leave it alone, and fail if it does not say what the records say
+    python tools/results_page.py            renew the page
+    python tools/results_page.py --check    leave it alone; show what differs, and fail if anything does
 
-A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; the name is ``claims``, or that of a folder here.
+The name of a block is ``claims``, or that of a folder of results; see ``pages`` for the rest.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+
+from pages import parser_for, renew, table
 
 from evodrop.lab.curves import Curve, read_curves
 from evodrop.lab.experiment import read_description
 from evodrop.lab.panels import PANELS as OF_PAPER
-from evodrop.lab.store import write_whole
 from evodrop.lab.summary import Interval
 from evodrop.lab.verdicts import Outcome, outcomes_of
 
-HERE = Path(__file__).parent
-PAGE = HERE / "README.md"
-MARKED = re.compile(r"(<!-- table: (?P<name>\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+RESULTS = Path(__file__).parents[1] / "results"
+PAGE = RESULTS / "README.md"
 TEXT = ("fig1-20news", "fig1-reuters52")
 PANELS = ("fig2-mnist", "fig2-cifar10", "fig1-bn", *TEXT, *(f"{name}-papergrid" for name in TEXT))
 HEAD = ("method", "step", "training error", "test error", "change", "training pace", "test pace")
@@ -32,7 +32,7 @@ SEEN = ("noise", "kept", "silent")  # of a dropout layer
 
 def outcome_of(name: str) -> Outcome:
     """What the records of a folder say."""
-    runs, _, panel = read_description(HERE / name)
+    runs, _, panel = read_description(RESULTS / name)
     return outcomes_of(read_curves(runs), OF_PAPER.get(panel or ""))[0]
 
 
@@ -105,28 +105,11 @@ def change(interval: Interval) -> str:
     return f"{100 * interval.mean:+.1f}% ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
-
-
-def renewed(page: str) -> str:
-    """The page with each table as the records have it."""
-
-    def block(match: re.Match[str]) -> str:
-        made = claims() if match["name"] == "claims" else methods(match["name"])
-        return f"{match[1]}\n{made}\n\n{match[3]}"
-
-    return MARKED.sub(block, page)
-
-
 def main() -> int:
-    page = PAGE.read_text(encoding="utf-8")
-    made = renewed(page)
-    if "--check" in sys.argv:
-        print("the page and the records agree" if made == page else "the page is not what the records say; renew it")
-        return int(made != page)
-    write_whole(PAGE, made.encode())
-    return 0
+    options = parser_for(PAGE).parse_args()
+    folders = [path.parent.relative_to(RESULTS) for path in RESULTS.rglob("experiment.json")]
+    blocks = {str(folder): partial(methods, str(folder)) for folder in folders}
+    return renew(options.page, {"claims": claims, **blocks}, options.check)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Pages that code writes in part: the blocks between ``<!-- numbers: NAME -->``, or ``made``, and ``<!-- end -->``.
+"""Pages of docs and results that code writes in part: what stands between ``<!-- made: NAME -->`` and ``<!-- end -->``.
 
 ``output`` is what the Python block before it prints; any other name is that of a function which the page's script
 hands over. The Python blocks of a page share their names, as the cells of a notebook do.
@@ -11,32 +11,34 @@ import difflib
 import io
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from evodrop.lab.store import write_whole
 
-__all__ = ["parser_for", "renew", "settle"]
+__all__ = ["parser_for", "renew", "settle", "table"]
 
 Blocks = Mapping[str, Callable[[], str] | None]  # None: the block is known, but stays as it is
 MARKED = re.compile(
-    r"(?:```python\n(?P<code>(?:(?!```).)*)```\n+)?<!-- (?:numbers|made): (?P<name>\S+) -->\n(?P<body>.*?)<!-- end -->",
+    r"(?:```python\n(?P<code>(?:(?!```).)*)```\n+)?<!-- made: (?P<name>\S+) -->\n(?P<body>.*?)<!-- end -->",
     flags=re.DOTALL,
 )
 
 
 def parser_for(page: Path) -> argparse.ArgumentParser:
     """The arguments that every script of a page takes."""
-    parser = argparse.ArgumentParser(description=f"Renew or check what is computed in docs/{page.name}.")
-    parser.add_argument("page", nargs="?", type=Path, default=page, help=f"docs/{page.name} unless another is named")
+    parser = argparse.ArgumentParser(description=f"Renew or check what is computed in {page.parent.name}/{page.name}.")
+    parser.add_argument(
+        "page", nargs="?", type=Path, default=page, help=f"{page.parent.name}/{page.name} unless another is named"
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a block is out of date")
     return parser
 
 
 def renew(page: Path, blocks: Blocks, check: bool) -> int:
-    """Write the page anew, or only compare; the exit code of the script."""
+    """Write the page again, or only compare; the exit code of the script."""
     if not page.is_file():
         raise SystemExit(f"there is no page {str(page)!r}")
     return settle(page, renewed(page.read_text(encoding="utf-8"), blocks), check)
@@ -92,3 +94,12 @@ def output(code: str, scope: dict[str, Any]) -> str:
     with redirect_stdout(printed):
         exec(compile(code, "a block of the page", "exec"), scope)
     return f"```text\n{printed.getvalue().rstrip()}\n```"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: bool = False) -> str:
+    """A Markdown table; with ``numbers`` all columns but the first are numbers, and stand to the right."""
+    rule = ["---"] + ["--:" if numbers else "---"] * (len(head) - 1)
+    lines = [
+        [str(cell).replace("|", "\\|").replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in (head, *rows)
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))

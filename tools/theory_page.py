@@ -1,8 +1,8 @@
 """Every number of docs/theory.md, computed again.
 
-    python docs/theory.py                 renew the page
-    python docs/theory.py --check         leave it alone; show what differs, and fail if anything does
-    python docs/theory.py --data FOLDER   the blocks on real text too, from FOLDER/20news/train.svm.bz2 and
+    python tools/theory_page.py                 renew the page
+    python tools/theory_page.py --check         leave it alone; show what differs, and fail if anything does
+    python tools/theory_page.py --data FOLDER   the blocks on real text too, from FOLDER/20news/train.svm.bz2 and
                                           FOLDER/reuters52/train.svm.bz2; without it they stay as they are
 
 The name of a block is that of a function of ``theory_blocks`` or ``theory_descent``; see ``pages`` for the rest.
@@ -19,7 +19,7 @@ import theory_blocks
 import theory_descent
 from pages import parser_for, renew
 
-PAGE = Path(__file__).with_name("theory.md")
+PAGE = Path(__file__).parents[1] / "docs" / "theory.md"
 BLOCKS: dict[str, Callable[[], str]] = {
     block.__name__: block
     for block in (

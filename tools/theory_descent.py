@@ -8,10 +8,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from pages import table
 from scipy.optimize import minimize
 from scipy.special import expit
-from theory_table import Floats, table
 
+from evodrop._checks import Floats
 from evodrop.definitions import second_moments
 from evodrop.noise import Noise
 from evodrop.theory import bound_step_size, noises_for, outcomes, risk_bound, squared_norm
@@ -126,7 +127,7 @@ def proof() -> str:
         cells = [f"{run.bound:.3f}", *(f"{link.mean():.4f}" for link in links), f"{excess:.5f} ± {error:.5f}"]
         rows.append([name, *cells, f"{run.bound / excess:.0f}"])
         fails += int((run.lemma_left > run.lemma_right).sum())
-    return f"{table(head, rows)}\n\nLemma 1 fails in {fails} of {RUNS * len(rows):,} runs."
+    return f"{table(head, rows, numbers=True)}\n\nLemma 1 fails in {fails} of {RUNS * len(rows):,} runs."
 
 
 def steps() -> str:
@@ -137,7 +138,7 @@ def steps() -> str:
         runs = [descent(name, n) for n in LENGTHS]
         pairs = [f"{run.bound:.3f} / {run.excess.mean():.4f}" for run in runs]
         rows.append([name, *pairs, f"{abs(runs[1].floor):.3f}", f"{runs[1].clean.mean():.4f}"])
-    return table(head, rows)
+    return table(head, rows, numbers=True)
 
 
 def worlds() -> str:
