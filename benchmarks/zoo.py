@@ -8,7 +8,7 @@ where it saves their work.
 The contestants take turns in random order, and the first call of a turn does not count, since the others have had the
 caches. The tables hold medians of the process's own time, which a busy machine disturbs less. A contestant is called by
 its name in the zoo, perhaps with a variant after a comma; to race another, give it a line in one of the lists.
-``--json docs/zoo_costs.json`` keeps the result for docs/zoo.py.
+``--json docs/zoo_costs.json`` keeps the result for tools/zoo_page.py.
 """
 
 from __future__ import annotations

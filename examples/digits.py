@@ -17,7 +17,7 @@ from evodrop.nn import EvolutionalDropout
 
 X, y = load_digits(return_X_y=True)
 parts = train_test_split(np.float32(X / 16), y, test_size=0.25, stratify=y, random_state=0)
-train_X, test_X, train_y, test_y = map(torch.from_numpy, parts)
+train_x, test_x, train_y, test_y = map(torch.from_numpy, parts)
 
 torch.manual_seed(0)
 network = nn.Sequential(
@@ -33,13 +33,13 @@ optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
 
 for epoch in range(1, 31):
     network.train()
-    for batch in torch.randperm(len(train_X)).split(128):
-        loss = nn.functional.cross_entropy(network(train_X[batch]), train_y[batch])
+    for batch in torch.randperm(len(train_x)).split(128):
+        loss = nn.functional.cross_entropy(network(train_x[batch]), train_y[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     if epoch % 10 == 0:
         network.eval()  # no noise
         with torch.no_grad():
-            error = (network(test_X).argmax(1) != test_y).double().mean().item()
+            error = (network(test_x).argmax(1) != test_y).double().mean().item()
         print(f"epoch {epoch}: test error {100 * error:.1f} %")

@@ -21,32 +21,30 @@ FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))
 PANELS = [folder for folder in FOLDERS if json.loads((folder / "experiment.json").read_bytes())["panel"]]
 
 
-def tables(*options, page=RESULTS / "tables.py"):
-    return subprocess.run([sys.executable, page, *options], capture_output=True, text=True, check=False)
+def renew(*options):
+    command = [sys.executable, RESULTS.parent / "tools" / "results_page.py", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_page_says_what_the_records_say():
-    checked = tables("--check")
+    checked = renew("--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_folder_stands_on_the_page_with_its_table():
     page = (RESULTS / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"<!-- table: (\S+) -->", page)) - {"claims"}
+    named = set(re.findall(r"<!-- made: (\S+) -->", page)) - {"claims"}
     assert named == {str(folder.relative_to(RESULTS)) for folder in FOLDERS}
     assert all((RESULTS / picture).is_file() for picture in re.findall(r"\]\((\S+\.png)\)", page))
 
 
 def test_a_wrong_number_on_the_page_is_found(tmp_path):
-    (tmp_path / "compare-digits").symlink_to(RESULTS / "compare-digits")
-    script = tmp_path / "tables.py"
-    script.write_bytes((RESULTS / "tables.py").read_bytes())
     page = tmp_path / "README.md"
-    page.write_text("<!-- table: compare-digits -->\n<!-- end -->\n")
-    assert tables(page=script).returncode == 0
-    assert tables("--check", page=script).returncode == 0
+    page.write_text("<!-- made: compare-digits -->\n<!-- end -->\n")
+    assert renew(page).returncode == 0
+    assert renew(page, "--check").returncode == 0
     page.write_text(page.read_text().replace("baseline", "best", 1))
-    assert tables("--check", page=script).returncode == 1
+    assert renew(page, "--check").returncode == 1
 
 
 @pytest.mark.parametrize("folder", PANELS, ids=lambda folder: str(folder.relative_to(RESULTS)))

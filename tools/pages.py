@@ -29,10 +29,9 @@ MARKED = re.compile(
 
 def parser_for(page: Path) -> argparse.ArgumentParser:
     """The arguments that every script of a page takes."""
-    parser = argparse.ArgumentParser(description=f"Renew or check what is computed in {page.parent.name}/{page.name}.")
-    parser.add_argument(
-        "page", nargs="?", type=Path, default=page, help=f"{page.parent.name}/{page.name} unless another is named"
-    )
+    name = f"{page.parent.name}/{page.name}"
+    parser = argparse.ArgumentParser(description=f"Renew or check what is computed in {name}.")
+    parser.add_argument("page", nargs="?", type=Path, default=page, help=f"{name} unless another is named")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a block is out of date")
     return parser
 
@@ -99,7 +98,6 @@ def output(code: str, scope: dict[str, Any]) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: bool = False) -> str:
     """A Markdown table; with ``numbers`` all columns but the first are numbers, and stand to the right."""
     rule = ["---"] + ["--:" if numbers else "---"] * (len(head) - 1)
-    lines = [
-        [str(cell).replace("|", "\\|").replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in (head, *rows)
-    ]
+    escaped = {ord("|"): "\\|", ord("\N{NO-BREAK SPACE}"): " "}
+    lines = [[str(cell).translate(escaped) for cell in row] for row in (head, *rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))

@@ -98,9 +98,8 @@ def tight() -> str:
         "found by a solver": softmax(minimize(lambda logits: bound(softmax(logits)), np.zeros(6), tol=1e-9).x),
     }
     head = ["probabilities", *(f"p{i}" for i in range(1, 7)), "tight bound"]
-    return table(
-        head, [[name, *(f"{p:.3f}" for p in probs), f"{bound(probs):.4f}"] for name, probs in candidates.items()]
-    )
+    rows = [[name, *(f"{p:.3f}" for p in probs), f"{bound(probs):.4f}"] for name, probs in candidates.items()]
+    return table(head, rows, numbers=True)
 
 
 def sizes() -> str:
