@@ -6,8 +6,7 @@
 * **gpu**: dropout layers on a GPU; without one, the same calls on the CPU.
 * **rates**: what docs/scaling.md starts from; ``--rates docs/scaling_rates.json`` keeps them, for docs/scaling.py.
 
-The figures of the Triton kernels, equal bits and the chi-square test, are tests: tests/nn/test_gpu.py. Leave the
-machine alone meanwhile: a load above the number of processes makes the times mean nothing, and is printed.
+Leave the machine alone meanwhile: a load above the number of processes makes the times mean nothing, and is printed.
 """
 
 from __future__ import annotations

@@ -225,7 +225,7 @@ def fill_to_level(masses: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:
     above = len(masses) - xp.ones_like(masses).cumsum(0)  # how many units are larger
     # Were a unit the largest below the level, t would be (k - above) / tail, and t times the unit at most 1. Where that
     # holds, it holds for every smaller unit, so counting finds the level.
-    below = ((k - above) * ascending <= tail).sum()
+    below = ((k - above) * ascending <= tail).sum()[None]  # a compiler cannot look up by a scalar
     total = xp.take(tail, below - 1)
     t = (k - (len(masses) - below)) / (total + (total == 0))
     return (t * masses).clip(max=1.0)
@@ -234,7 +234,7 @@ def fill_to_level(masses: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:
 def keep_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float) -> ArrayOrTensor:
     """The water-filling keep probabilities min(1, t p_i) with the E||x * noise||^2 of standard dropout.
 
-    Units at the level 1 have their moments as noise, the others E x_i^2 / (t p_i); one sort tells which is which, as in
+    Units at the level 1 have their moments as noise, the others E x_i^2 / (t p_i); one sort separates them, as in
     :func:`fill_to_level`.
 
     Examples:
@@ -251,6 +251,6 @@ def keep_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float) ->
     above = ordered.sum() - ordered.cumsum(0)
     target = ordered.sum() / (1.0 - rate)
     # Were a unit the largest below the level, t would be tail / (target - above), and t times the unit at most 1.
-    last = (ascending * tail + above <= target).sum() - 1
+    last = (ascending * tail + above <= target).sum()[None] - 1
     rest = target - xp.take(above, last)
     return (xp.take(tail, last) / (rest + (rest == 0)) * probs).clip(max=1.0)

@@ -394,8 +394,8 @@ class EvolutionalDropout(_EvolvingUnits):
         momentum: share of the newest batch in the running second moments, in (0, 1], which the layer remembers as batch
             normalisation does: those of step t are sum_s (1 - momentum)^(t - s) sum_j x_sj^2 / sum_s (1 - momentum)^(t
             - s) n_s. ``running_moments`` has them, and the state_dict their sums. Default: nothing is remembered.
-        follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small to know
-            theirs. Activation checkpointing cannot make such a call again, and raises an error.
+        follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
+            moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.

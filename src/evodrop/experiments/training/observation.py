@@ -83,7 +83,8 @@ def _noise_of(layer: nn.Module, moments: Floats) -> Noise | None:
     if isinstance(layer, nn.Dropout):
         return make_noise(None, moments, layer.p, independent=True)
     noise_for: Callable[[Floats], Noise] | None = getattr(layer, "noise_for", None)
-    return noise_for(moments) if noise_for and getattr(layer, "unit_dims", ()) is None else None
+    whole = getattr(layer, "unit_dims", ()) is None and getattr(layer, "batched", None) is None
+    return noise_for(moments) if noise_for and whole else None
 
 
 def _rounded(value: float) -> float:
