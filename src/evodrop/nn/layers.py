@@ -32,19 +32,12 @@ __all__ = [
     "WaterFillingDropout",
 ]
 
-DEFAULTS = {
-    "k": None,
-    "match": "draws",
-    "uniform_mix": 0.0,
-    "unit_dims": None,
-    "sync": False,
-    "momentum": None,
-    "follow": "batch",
-}
+DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
+DEFAULTS |= {"sync": False, "momentum": None, "follow": "batch"}
 FOLLOWED = ("batch", "running")
 
 
-class UnitDropout(_DropoutNd):
+class _NoiseLayer(_DropoutNd):
     """What the layers share: a repr, and one vector in the state_dict, ``held`` by its name.
 
     It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer that
@@ -84,7 +77,7 @@ class UnitDropout(_DropoutNd):
         return ", ".join([f"p={self.p}", *changed])
 
 
-class BernoulliDropout(UnitDropout):
+class BernoulliDropout(_NoiseLayer):
     """Independent noise: standard dropout by our kernel, or with a keep probability per unit.
 
     Args:
@@ -120,7 +113,7 @@ class BernoulliDropout(UnitDropout):
         return super().extra_repr() + ("" if self.keep is None else f", keep of {len(self.keep)} units")
 
 
-class MultinomialDropout(UnitDropout):
+class MultinomialDropout(_NoiseLayer):
     """Multinomial noise with fixed probabilities, uniform unless given.
 
     Args:
@@ -223,7 +216,7 @@ class DataDependentDropout(MultinomialDropout):
         return super().forward(input)
 
 
-class Evolving(UnitDropout):
+class Evolving(_NoiseLayer):
     """What the layers that follow the batch share: whose second moments they follow, and which they remember."""
 
     held = "running_sums"
