@@ -149,6 +149,7 @@ def test_new_weights_need_no_new_compilation():
 def test_zeros_sequences_and_units_that_are_not_finite():
     layer = WeightAwareLinear(6, 2)
     torch.testing.assert_close(layer(torch.zeros(4, 6)), layer.bias.expand(4, 2))
+    torch.testing.assert_close(WeightAwareLinear(6, 2, bias=False, p=1.0)(X), torch.zeros(64, 2))
     assert layer(torch.randn(2, 5, 6)).shape == (2, 5, 2)
     assert layer(torch.randn(6)).shape == (2,)
     x = X.clone()

@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from evodrop._checks import checked_rate
-from evodrop.nn._noise import checked_dims
+from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
 
 Layer = nn.Linear | nn.Conv2d
@@ -221,7 +221,7 @@ class Moments(NamedTuple):
         return (self.mean + deviation * normal).to(self.mean.dtype)
 
 
-def spread_over(values: Tensor, input: Tensor, unit_dims: int | Sequence[int] | None, layer: nn.Module) -> Tensor:
+def spread_over(values: Tensor, input: Tensor, unit_dims: UnitDims, layer: nn.Module) -> Tensor:
     """One value per unit in a shape that broadcasts with the input, or a ValueError if it has other units."""
     dims = checked_dims(input, unit_dims)
     sizes = [size if dim in dims else 1 for dim, size in enumerate(input.shape)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 
 from evodrop._checks import checked_integer
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo._base import UnitDropout, spread_over, wide_dtype, widened
 from evodrop.nn.zoo.gaussian import times_gaussian
@@ -60,7 +60,7 @@ class AdaptiveRateDropout(UnitDropout):
 
     concentration: float
     units: int | None
-    unit_dims: int | Sequence[int] | None
+    unit_dims: UnitDims
     log_alpha: nn.Parameter | None
     log_beta: nn.Parameter | None
 
@@ -70,7 +70,7 @@ class AdaptiveRateDropout(UnitDropout):
         *,
         concentration: float = 1000.0,
         units: int | None = None,
-        unit_dims: int | Sequence[int] | None = None,
+        unit_dims: UnitDims = None,
     ) -> None:
         super().__init__(p)
         if not (isinstance(concentration, numbers.Real) and 0 < concentration < math.inf):

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from evodrop._checks import checked_integer, checked_rate
 from evodrop.nn._neighbours import POOLING
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo._base import (
     Moments,
@@ -145,7 +146,7 @@ class VariationalDropout(LearnedAlpha, UnitDropout):
         *,
         per: str = "layer",
         units: int | None = None,
-        unit_dims: int | Sequence[int] | None = None,
+        unit_dims: UnitDims = None,
     ) -> None:
         super().__init__(p)
         self.per, self.unit_dims = _checked_per(per, ("layer", "unit")), unit_dims

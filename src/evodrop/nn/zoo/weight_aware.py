@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from evodrop.nn._noise import checked_options
 from evodrop.nn.functional import multinomial_dropout
 from evodrop.nn.zoo._base import NoisyConv2d, NoisyLinear, Site, WeightedDropout, replace_neighbour, squared, widened
 from evodrop.noise import normalised
@@ -63,8 +64,8 @@ class _WeightAware(WeightedDropout):
             raise ValueError(
                 f"weight_share is {weight_share!r}, but it takes a number in [0, 1], the share that follows the weights"
             )
-        multinomial_dropout(torch.ones(1, 1), p, None, False, k=k, match=match, uniform_mix=uniform_mix)  # checks them
-        self.p, self.weight_share, self.k, self.match, self.uniform_mix = p, weight_share, k, match, uniform_mix
+        self.weight_share = float(weight_share)
+        self.p, self.k, self.match, self.uniform_mix, *_ = checked_options(p, k, match, uniform_mix)
 
     @classmethod
     def place(cls, site: Site, **options: Any) -> Site:
