@@ -60,10 +60,10 @@ def speed_table(rows: list[Row], device: torch.device) -> Table:
     names = list(contestants(device))
     columns = [Column(name, justify="right") for name in names]
     title = f"microseconds, forward and backward, {ROWS} rows, {device}"
-    table = Table("d", *columns, Column(f"{names[1]} over {names[2]}", justify="right"), title=title)
+    table = Table("d", *columns, Column(f"{names[1]} over {names[0]}", justify="right"), title=title)
     for row in rows:
         micros = [f"{row[name] * 1e6:,.0f}" for name in names]
-        table.add_row(str(row["d"]), *micros, f"{row[names[1]] / row[names[2]]:.2f}")
+        table.add_row(str(row["d"]), *micros, f"{row[names[1]] / row[names[0]]:.2f}")
     return table
 
 

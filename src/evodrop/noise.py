@@ -234,7 +234,7 @@ def fill_to_level(masses: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:
 def keep_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float) -> ArrayOrTensor:
     """The water-filling keep probabilities min(1, t p_i) with the E||x * noise||^2 of standard dropout.
 
-    Units at the level 1 have their moments as noise, the others E x_i^2 / (t p_i); one sort tells which is which, as in
+    Units at the level 1 have their moments as noise, the others E x_i^2 / (t p_i); one sort separates them, as in
     :func:`fill_to_level`.
 
     Examples:

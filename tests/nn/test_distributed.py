@@ -169,6 +169,21 @@ def test_a_subgroup_shares_moments_and_no_noise(three_ranks):
     assert abs(np.corrcoef(first, second)[0, 1]) * len(first) ** 0.5 < 4
 
 
+def compiled_in_a_group():
+    torch.compiler.reset()
+    layer = convert_sync_dropout(EvolutionalDropout(0.5), dist.new_group([0, 1]))
+    x, outputs = torch.full((4, 6), 1.0 + dist.get_rank()) * torch.arange(1.0, 7.0), []
+    for call in (layer, torch.compile(layer, backend="aot_eager", fullgraph=True)):
+        torch.manual_seed(3)
+        outputs.append(call(x))
+    torch.testing.assert_close(*outputs)
+    return True
+
+
+def test_a_layer_with_a_group_of_its_own_is_compiled_in_one_graph(two_ranks):
+    assert two_ranks(compiled_in_a_group) == [True, True]
+
+
 def follow_a_batch_over_two_steps():
     layer = EvolutionalDropout(0.5, sync=True, momentum=0.25)
     x = [torch.full((size, 2), float(size)) for size in ([1, 2], [3, 0])[dist.get_rank()]]

@@ -43,7 +43,7 @@ def inlined(kernel: Callable[..., Any]) -> Any:
 
 
 def compiled_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function now, for callers that know its address and the C signature only."""
+    """Compile a function now, for callers that have its address and its C signature only."""
     return lambda function: _cached(lambda cache: numba.cfunc(signature, cache=cache, error_model="numpy")(function))
 
 

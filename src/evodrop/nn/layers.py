@@ -32,19 +32,12 @@ __all__ = [
     "WaterFillingDropout",
 ]
 
-DEFAULTS = {
-    "k": None,
-    "match": "draws",
-    "uniform_mix": 0.0,
-    "unit_dims": None,
-    "sync": False,
-    "momentum": None,
-    "follow": "batch",
-}
+DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
+DEFAULTS |= {"sync": False, "momentum": None, "follow": "batch"}
 FOLLOWED = ("batch", "running")
 
 
-class UnitDropout(_DropoutNd):
+class _NoiseLayer(_DropoutNd):
     """What the layers share: a repr, and one vector in the state_dict, ``held`` by its name.
 
     It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer that
@@ -84,7 +77,7 @@ class UnitDropout(_DropoutNd):
         return ", ".join([f"p={self.p}", *changed])
 
 
-class BernoulliDropout(UnitDropout):
+class BernoulliDropout(_NoiseLayer):
     """Independent noise: standard dropout by our kernel, or with a keep probability per unit.
 
     Args:
@@ -120,7 +113,7 @@ class BernoulliDropout(UnitDropout):
         return super().extra_repr() + ("" if self.keep is None else f", keep of {len(self.keep)} units")
 
 
-class MultinomialDropout(UnitDropout):
+class MultinomialDropout(_NoiseLayer):
     """Multinomial noise with fixed probabilities, uniform unless given.
 
     Args:
@@ -223,7 +216,7 @@ class DataDependentDropout(MultinomialDropout):
         return super().forward(input)
 
 
-class Evolving(UnitDropout):
+class Evolving(_NoiseLayer):
     """What the layers that follow the batch share: whose second moments they follow, and which they remember."""
 
     held = "running_sums"
@@ -394,8 +387,8 @@ class EvolutionalDropout(_EvolvingUnits):
         momentum: share of the newest batch in the running second moments, in (0, 1], which the layer remembers as batch
             normalisation does: those of step t are sum_s (1 - momentum)^(t - s) sum_j x_sj^2 / sum_s (1 - momentum)^(t
             - s) n_s. ``running_moments`` has them, and the state_dict their sums. Default: nothing is remembered.
-        follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small to know
-            theirs. Activation checkpointing cannot make such a call again, and raises an error.
+        follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
+            moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.
