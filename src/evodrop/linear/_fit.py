@@ -317,6 +317,7 @@ class Descent:
         self.model, self.examples, self.rows, self.moments = model, examples, rows, moments
         self.options, self.class_weights, self.seed = options, class_weights, seed
         self.first, self.weight_norms, self.noise = model.step, np.zeros(len(moments)), noise
+        self.law: Noise | None = None  # of the noise, once it is made
 
     def run(self, steps: int) -> float:
         """So many steps; gives the sum of the losses at the corrupted examples. If that is not finite, the weights have
@@ -327,8 +328,8 @@ class Descent:
             if done == 0 and self.options.dropout == "weight-aware":
                 self.weight_norms, self.noise = self.model.weight_norms(), None
             if self.noise is None:
-                law = noise_of(self.options, self.moments, self.weight_norms)
-                self.noise = row_noise(law, *self.examples[:3])
+                self.law = noise_of(self.options, self.moments, self.weight_norms)
+                self.noise = row_noise(self.law, *self.examples[:3])
             order = self.rows
             if self.options.shuffle:  # by the seed and the step, so that no generator has to be kept
                 order = np.random.default_rng((self.seed, self.model.step - done)).permutation(order)

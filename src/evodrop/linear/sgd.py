@@ -28,7 +28,7 @@ from evodrop.linear._base import (
     side_weights,
     split_rows,
 )
-from evodrop.linear._fit import DROPOUTS, FitOptions, Model, Progress, descend, noise_of, overflow
+from evodrop.linear._fit import DROPOUTS, FitOptions, Model, Progress, descend, overflow
 from evodrop.noise import MATCHES, MOST_DRAWS, Noise
 
 __all__ = ["DropoutSGDClassifier"]
@@ -270,7 +270,7 @@ class DropoutSGDClassifier(LinearClassifier):
             return loss, error, model.accuracy(X, labels, rows.validation)
 
         n_iter = descend(take_round, progress.history, options, epochs, lambda: watch.step("epoch", self._fitted))
-        self._keep(n_iter, noise_of(options, descent.moments, descent.weight_norms))
+        self._keep(n_iter, descent.law)
         watch.close()
 
     def _keep(self, n_iter: int, noise: Noise | None) -> None:
