@@ -11,7 +11,7 @@ from torch import nn
 from evodrop.experiments.methods import METHODS, USUAL, build_with, make_dropout
 from evodrop.experiments.networks.batchnorm import BatchNorm, LazyBatchNorm, find_sizes
 from evodrop.experiments.networks.catalogue import NETWORKS
-from evodrop.nn import EvolutionalDropout, MultinomialDropout
+from evodrop.nn import EvolutionalDropout, MultinomialDropout, WaterFillingDropout
 from evodrop.nn.zoo import ZOO
 
 
@@ -21,15 +21,11 @@ def test_each_name_makes_its_layer():
         "standard": nn.Dropout,
         "uniform": MultinomialDropout,
         "evolutional": EvolutionalDropout,
-        "water-filling": EvolutionalDropout,
+        "water-filling": WaterFillingDropout,
         "batchnorm": LazyBatchNorm,
     }
     assert {layer.p for method, layer in made.items() if METHODS[method].uses_rate} == {0.3}
     assert {layer.match for method, layer in made.items() if METHODS[method].uses_match} == {"noise"}
-    assert [made[method].scheme for method in ("uniform", "evolutional", "water-filling")] == [
-        *["multinomial"] * 2,
-        "bernoulli",
-    ]
     assert made["uniform"].probs is None
     assert make_dropout("none") is None
 
