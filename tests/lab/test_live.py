@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from types import SimpleNamespace
+from contextlib import nullcontext
 
 import pytest
 from helpers import tiny
 from rich.console import Console
 
 from evodrop.lab import live
-from evodrop.lab.live import Progress, label, last_record, watching
+from evodrop.lab.live import label, last_record, watching
 from evodrop.lab.run import Run, RunResult
 
 RUNS = [tiny.run(seed=seed) for seed in range(3)]
@@ -24,18 +24,38 @@ def write(out, run, epoch, status="running", error=0.25, torn=""):
     (folder / "records.jsonl").write_text(f'{{"run": {{}}}}\n{json.dumps(record)}\n{torn}')
 
 
-def shown(progress, rows=20, width=100):
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(progress.table(rows))
-    return console.file.getvalue()
+class Screen:
+    """A terminal whose clock stands still, and which shows the table when it is asked, not in a thread."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.look = 100.0, None
+        self.console = self.page(30)
+        monkeypatch.setattr(live, "Live", self.live)
+
+    def page(self, height):
+        return Console(
+            file=io.StringIO(),
+            width=120,
+            height=height,
+            force_terminal=True,
+            color_system=None,
+            get_time=lambda: self.now,
+        )
+
+    def live(self, get_renderable, **_):
+        self.look = get_renderable
+        return nullcontext()
+
+    def text(self):
+        """The table as it is now."""
+        page = self.page(30)
+        page.print(self.look())
+        return page.file.getvalue()
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """Time that stands still until it is told otherwise."""
-    hands = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: hands.now))
-    return hands
+def screen(monkeypatch):
+    return Screen(monkeypatch)
 
 
 def row(text, run):
@@ -43,89 +63,106 @@ def row(text, run):
 
 
 def cells(text, run):
-    return [cell.strip() for cell in row(text, run).split("│")[3:6]]
+    return row(text, run).split()[-3:]
 
 
-def test_the_table_follows_the_records(tmp_path, clock):
-    progress = Progress(RUNS, tmp_path, "three runs")
-    assert cells(shown(progress), RUNS[0]) == ["-", "-", "waiting"]
-    write(tmp_path, RUNS[0], epoch=1.0)
-    clock.now += 10
-    shown(progress)
-    write(tmp_path, RUNS[0], epoch=2.0, error=0.125)
-    clock.now += 20
-    text = shown(progress)
-    assert cells(text, RUNS[0]) == ["12.50%", "25.00%", "0:40"]
-    assert "0 of 3 runs done; 2:30 left" in text  # half a run took 30 seconds
+def test_the_table_follows_the_records(tmp_path, screen):
+    with watching(RUNS, tmp_path, "three runs", screen.console):
+        assert cells(screen.text(), RUNS[0]) == ["-", "-", "waiting"]
+        write(tmp_path, RUNS[0], epoch=1.0)
+        screen.now += 10
+        assert cells(screen.text(), RUNS[0]) == ["25.00%", "50.00%", "?"]
+        write(tmp_path, RUNS[0], epoch=2.0, error=0.125)
+        screen.now += 20
+        text = screen.text()
+    assert cells(text, RUNS[0]) == ["12.50%", "25.00%", "0:00:40"]
+    assert "0 of 3 runs done; 0:03:20 left" in text  # a quarter of a run took 20 seconds
+    assert "training error" in text
 
 
-def test_runs_that_were_begun_before_count_from_where_they_were(tmp_path, clock):
+def test_runs_that_were_begun_before_count_from_where_they_were(tmp_path, screen):
     write(tmp_path, RUNS[0], epoch=3.0)
-    progress = Progress(RUNS[:1], tmp_path, "one run")
-    assert "waiting" in row(shown(progress), RUNS[0])
-    write(tmp_path, RUNS[0], epoch=3.5)
-    clock.now += 7
-    assert "0 of 1 runs done; 0:07 left" in shown(progress)
+    with watching(RUNS[:1], tmp_path, "one run", screen.console):
+        assert cells(screen.text(), RUNS[0])[2] == "waiting"
+        for epoch in (3.25, 3.5):
+            write(tmp_path, RUNS[0], epoch=epoch)
+            screen.now += 7
+            text = screen.text()
+    assert cells(text, RUNS[0])[2] == "0:00:14"
+    assert "0 of 1 runs done; 0:00:14 left" in text
 
 
-def test_endings_are_told_in_a_line_and_in_the_table(tmp_path):
-    progress = Progress(RUNS, tmp_path, "three runs")
+def test_endings_are_told_in_a_line_and_in_the_table(tmp_path, screen):
     record = {"epoch": 4.0, "status": "diverged", "clean_error": None, "test_error": None}
-    assert progress.note(RunResult(RUNS[1], "diverged", record, seconds=2.0)) == (
-        "[1/3] tiny evolutional, step 0.05, seed 1: diverged, training error -, test error - (2.0 s)"
-    )
-    note = progress.note(RunResult(RUNS[2], "failed", error="OSError: no room", remarks=("began again",)))
-    assert note.splitlines()[0].endswith("seed 2: failed, OSError: no room (0.0 s)")
-    assert note.splitlines()[1] == "    began again"
-    text = shown(progress)
-    assert "diverged" in row(text, RUNS[1])
-    assert "failed" in row(text, RUNS[2])
+    endings = [
+        RunResult(RUNS[1], "diverged", record, seconds=2.0),
+        RunResult(RUNS[2], "failed", error="OSError: no room", remarks=("began again",)),
+    ]
+    page = Console(file=io.StringIO(), width=100)
+    with watching(RUNS, tmp_path, "three runs", page) as take, watching(RUNS, tmp_path, "", screen.console) as show:
+        for ending in endings:
+            take(ending)
+            show(ending)
+        text = screen.text()
+    assert page.file.getvalue().splitlines() == [
+        "[1/3] tiny evolutional, step 0.05, seed 1: diverged, training error -, test error - (2.0 s)",
+        "[2/3] tiny evolutional, step 0.05, seed 2: failed, OSError: no room (0.0 s)",
+        "    began again",
+    ]
+    assert "seed 1: diverged" not in screen.console.file.getvalue()  # its row says it
+    assert "seed 2: failed" in screen.console.file.getvalue()
+    assert cells(text, RUNS[1])[2] == "diverged"
+    assert cells(text, RUNS[2])[2] == "failed"
     assert "2 of 3 runs done, 1 failed" in text
 
 
-def test_runs_that_choose_a_rate_have_a_validation_error(tmp_path):
+def test_runs_that_choose_a_rate_have_a_validation_error(tmp_path, screen):
     trial = tiny.run(dataset="validation:spots")
-    progress = Progress([trial], tmp_path, "a trial")
     record = {"epoch": 4.0, "status": "finished", "clean_error": 0.5, "test_error": 0.25}
-    told = progress.note(RunResult(trial, "finished", record))
-    assert "training error 50.00%, validation error 25.00%" in told
-    table = shown(progress, width=140)
-    assert "validation error" in table
-    assert "test error" not in told + table
+    page = Console(file=io.StringIO(), width=140)
+    with watching([trial], tmp_path, "a trial", page) as take:
+        take(RunResult(trial, "finished", record))
+    assert "training error 50.00%, validation error 25.00%" in page.file.getvalue()
+    with watching([trial], tmp_path, "a trial", screen.console):
+        assert "validation error" in screen.text()
+        assert "test error" not in screen.text()
 
 
-def test_when_all_is_done_no_time_is_left(tmp_path):
+def test_when_all_is_done_no_time_is_left(tmp_path, screen):
     """Runs that were done before take no time, so that nobody could say how fast they were."""
     for run in RUNS:
         write(tmp_path, run, epoch=4.0, status="finished")
-    progress = Progress(RUNS, tmp_path, "three runs")
-    for run in RUNS:
-        assert "? left" in shown(progress)
-        progress.note(RunResult(run, "finished", {"epoch": 4.0, "status": "finished"}))
-    assert "3 of 3 runs done" in shown(progress)
-    assert " left" not in shown(progress).replace("time left", "")
+    with watching(RUNS, tmp_path, "three runs", screen.console) as take:
+        for run in RUNS:
+            assert "; 0:00:00 left" in screen.text()
+            take(RunResult(run, "finished", {"epoch": 4.0, "status": "finished"}))
+        text = screen.text()
+    assert "3 of 3 runs done" in text
+    assert " left" not in text.replace("time left", "")
 
 
-def test_a_run_that_ends_while_its_records_are_read_stays_ended(tmp_path, monkeypatch):
-    """The table is made in another thread than the one that hears of endings."""
-    progress = Progress(RUNS[:1], tmp_path, "one run")
+def test_a_run_that_ends_while_its_records_are_read_is_shown_as_ended(tmp_path, screen, monkeypatch):
+    """The table is made in another thread than the one that hears of endings: the next look has it right."""
     last = {"epoch": 4.0, "status": "finished", "clean_error": 0.0, "test_error": 0.125}
+    with watching(RUNS[:1], tmp_path, "one run", screen.console) as take:
 
-    def read_meanwhile(_):
-        progress.note(RunResult(RUNS[0], "finished", last))
-        return {"epoch": 3.0, "status": "running", "clean_error": 0.5, "test_error": 0.5}
+        def read_meanwhile(_):
+            take(RunResult(RUNS[0], "finished", last))
+            return {"epoch": 3.0, "status": "running", "clean_error": 0.5, "test_error": 0.5}
 
-    monkeypatch.setattr(live, "last_record", read_meanwhile)
-    assert cells(shown(progress), RUNS[0]) == ["0.00%", "12.50%", "done"]
+        monkeypatch.setattr(live, "last_record", read_meanwhile)
+        screen.text()
+        assert cells(screen.text(), RUNS[0]) == ["0.00%", "12.50%", "done"]
 
 
-def test_a_small_screen_shows_what_is_under_way(tmp_path):
-    progress = Progress(RUNS, tmp_path, "three runs")
-    write(tmp_path, RUNS[2], epoch=1.0)
-    progress.note(RunResult(RUNS[0], "finished", {"epoch": 4.0, "status": "finished"}))
-    text = shown(progress, rows=1)
+def test_a_small_screen_shows_what_is_under_way(tmp_path, screen):
+    with watching(RUNS, tmp_path, "three runs", screen.page(live.FRAME + 1)) as take:
+        write(tmp_path, RUNS[2], epoch=1.0)
+        take(RunResult(RUNS[0], "finished", {"epoch": 4.0, "status": "finished"}))
+        text = screen.text()
     assert label(RUNS[2]) in text
     assert label(RUNS[0]) not in text
+    assert len(text.splitlines()) <= live.FRAME
 
 
 @pytest.mark.parametrize(

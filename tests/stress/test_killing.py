@@ -28,7 +28,7 @@ from evodrop.lab.data import load
 from evodrop.lab.methods import METHODS
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records, read_timings
-from evodrop.lab.training.network import NetworkTraining, network_for, prepare_for
+from evodrop.lab.training import training_for
 
 LONG = "EVODROP_STRESS" in os.environ
 PAUSES = (0.0, 0.02)  # seconds from one checkpoint to the next
@@ -48,7 +48,7 @@ def identical(whole, killed):
 
 
 def live(run, folder, pause):
-    training = NetworkTraining(run, network_for(run), prepare_for("digits", load("digits")))
+    training = training_for(run, load("digits"))
     for _ in keep_records(training, folder, every=pause):
         pass
 

@@ -6,17 +6,17 @@ Workers report nothing: the table reads the ends of their records, which are on 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 from evodrop.lab.data import VALIDATION
@@ -24,11 +24,11 @@ from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import FAILED, FINAL, FINISHED, Run, RunResult
 from evodrop.lab.store import RECORDS
 
-__all__ = ["Progress", "label", "last_record", "watching"]
+__all__ = ["label", "last_record", "watching"]
 
 TAIL = 1 << 16  # bytes: a line of records is shorter
 LOOKS = 2  # per second
-FRAME = 7  # lines of the screen that are no rows
+FRAME = 6  # lines of the screen that are no rows
 BAR = 16  # columns
 
 
@@ -45,92 +45,67 @@ def watching(
         console: standard error by default, so that standard output holds results alone.
     """
     console = console or Console(stderr=True, highlight=False)
-    progress, is_table = Progress(runs, out, title), console.is_terminal
+    runs, results = list(dict.fromkeys(runs)), dict[Run, RunResult]()
+    trials = bool(runs) and all(run.dataset.startswith(VALIDATION) for run in runs)
+    tested = "validation error" if trials else "test error"
 
     def take(result: RunResult) -> None:
-        note = progress.note(result)
-        if not is_table or result.error or result.remarks:  # of the others, their rows say enough
-            console.print(note, markup=False, soft_wrap=True)
+        results[result.run] = result
+        if console.is_terminal and not result.error and not result.remarks:  # its row says enough
+            return
+        count = f"[{len(results):{len(str(len(runs)))}}/{len(runs)}]"
+        clean, test = _errors(result.record)
+        words = result.error or f"training error {clean}, {tested} {test}"
+        line = f"{count} {label(result.run)}: {result.status}, {words} ({result.seconds:.1f} s)"
+        console.print("\n".join([line, *(f"    {remark}" for remark in result.remarks)]), markup=False, soft_wrap=True)
 
-    if not is_table:
+    if not console.is_terminal:
         yield take
         return
-    with Live(get_renderable=lambda: progress.table(console.height - FRAME), console=console, refresh_per_second=LOOKS):
-        yield take
+    progress = Progress(
+        TextColumn("{task.description}", markup=False, table_column=Column("run", no_wrap=True)),
+        BarColumn(BAR, table_column=Column("progress")),
+        *(
+            TextColumn(f"{{task.fields[{field}]}}", justify="right", table_column=Column(header, justify="right"))
+            for field, header in {"clean": "training error", "test": tested, "state": "time left"}.items()
+        ),
+        console=console,
+        speed_estimate_period=math.inf,  # the time left follows from all that was seen of a run
+    )
+    start: dict[Run, Any] = {run: _share(run, last_record(out / run.id)) for run in runs}
+    rows = {run: progress.add_task(label(run), total=1.0, completed=start[run]) for run in runs}
+    whole = progress.add_task("all runs", total=len(runs), completed=sum(start.values()))
 
-
-class Progress:
-    """How far each run is, by the last line of its records, and what that means for the time left."""
-
-    def __init__(self, runs: Sequence[Run], out: Path, title: str) -> None:
-        self.runs, self.out, self.title = list(dict.fromkeys(runs)), out, title
-        self.begun = time.monotonic()
-        self.records = {run: last_record(out / run.id) or {} for run in self.runs}
-        self.start = {run: self.share(run) for run in self.runs}
-        self.moved: dict[Run, tuple[float, float]] = {}  # when a run was first seen to move, and its share then
-        self.results: dict[Run, RunResult] = {}
-        self.guard = threading.Lock()  # the table is made in a thread of its own
-        trials = bool(self.runs) and all(run.dataset.startswith(VALIDATION) for run in self.runs)
-        self.tested = "validation error" if trials else "test error"
-
-    def share(self, run: Run) -> float:
-        """The part of a run that is done, from 0 to 1."""
-        record = self.records[run]
-        return 1.0 if record.get("status") in FINAL else min(1.0, float(record.get("epoch", 0.0)) / run.epochs)
-
-    def note(self, result: RunResult) -> str:
-        """Take in a result; the lines that report it."""
-        run = result.run
-        with self.guard:
-            self.results[run] = result
-            self.records[run] = dict(result.record or self.records[run])
-        count = f"[{len(self.results):{len(str(len(self.runs)))}}/{len(self.runs)}]"
-        clean, test = self._errors(run)
-        words = result.error or f"training error {clean}, {self.tested} {test}"
-        line = f"{count} {label(run)}: {result.status}, {words} ({result.seconds:.1f} s)"
-        return "\n".join([line, *(f"    {remark}" for remark in result.remarks)])
-
-    def look(self) -> None:
-        """Read the ends of the records of all runs that have no result yet."""
-        for run in self.runs:
-            record = None if run in self.results else last_record(self.out / run.id)
-            with self.guard:
-                if record is not None and run not in self.results:  # it may have ended while its records were read
-                    self.records[run] = record
-                if run not in self.results and self.share(run) > self.start[run]:
-                    self.moved.setdefault(run, (time.monotonic(), self.share(run)))
-
-    def table(self, rows: int) -> Table:
-        """The table as it is now, with at most so many rows: runs on their way go before those done and to come."""
-        self.look()
-        share = {run: 1.0 if run in self.results else self.share(run) for run in self.runs}
-        done, new = sum(share.values()), sum(share.values()) - sum(self.start.values())
-        failed = sum(result.status == FAILED for result in list(self.results.values()))
-        caption = f"{len(self.results)} of {len(self.runs)} runs done" + (f", {failed} failed" if failed else "")
-        if len(self.results) < len(self.runs):  # if those to come are as fast as those so far
-            caption += f"; {_clock(time.monotonic() - self.begun, len(self.runs) - done, new)} left"
-        table = Table(title=Text(self.title), caption=caption)
-        table.add_column("run", no_wrap=True)
-        table.add_column("progress")
-        for name in ("training error", self.tested, "time left"):
-            table.add_column(name, justify="right")
-        shown = sorted(self.runs, key=lambda run: 1 if run in self.results else 0 if run in self.moved else 2)
-        for run in [run for run in self.runs if run in shown[: max(rows, 1)]]:
-            bar = ProgressBar(total=1.0, completed=self.share(run), width=BAR)
-            table.add_row(Text(label(run)), bar, *self._errors(run), self._state(run))
+    def look() -> Table:
+        """The table as it is now. If the screen is small, runs on their way go before those done and to come."""
+        ended, moving = dict(results), set[Run]()  # results come in another thread
+        tasks = {task.id: task for task in progress.tasks}
+        for run, row in rows.items():
+            result = ended.get(run)
+            record = (result and result.record) or last_record(out / run.id)
+            progress.update(row, completed=1.0 if result else _share(run, record))
+            if result:
+                state = "done" if result.status == FINISHED else result.status
+            elif tasks[row].completed > start[run]:
+                moving.add(run)
+                state = _clock(tasks[row].time_remaining)
+            else:
+                state = "waiting"
+            clean, test = _errors(record)
+            progress.update(row, clean=clean, test=test, state=state)
+        progress.update(whole, completed=sum(tasks[row].completed for row in rows.values()))
+        order = sorted(runs, key=lambda run: 0 if run in moving else 1 if run in ended else 2)
+        shown = order[: max(console.height - FRAME, 1)]
+        table = progress.make_tasks_table(tasks[rows[run]] for run in runs if run in shown)
+        failed = sum(result.status == FAILED for result in ended.values())
+        caption = f"{len(ended)} of {len(runs)} runs done" + (f", {failed} failed" if failed else "")
+        if len(ended) < len(runs):  # if those to come are as fast as those so far
+            caption += f"; {_clock(tasks[whole].time_remaining)} left"
+        table.title, table.caption, table.show_header = Text(title), caption, True
         return table
 
-    def _state(self, run: Run) -> str:
-        if run in self.results:
-            return "done" if self.results[run].status == FINISHED else self.results[run].status
-        if run not in self.moved:
-            return "waiting"
-        since, share = self.moved[run]
-        return _clock(time.monotonic() - since, 1.0 - self.share(run), self.share(run) - share)
-
-    def _errors(self, run: Run) -> list[str]:
-        errors = (self.records[run].get(name) for name in ("clean_error", "test_error"))
-        return [f"{100 * error:.2f}%" if isinstance(error, int | float) else "-" for error in errors]
+    with Live(get_renderable=look, console=console, refresh_per_second=LOOKS):
+        yield take
 
 
 def label(run: Run) -> str:
@@ -153,10 +128,17 @@ def last_record(folder: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("epoch"), int | float) else None
 
 
-def _clock(seconds: float, to_do: float, done: float) -> str:
-    """The time that the rest takes if it goes as fast as what was done in some seconds."""
-    if done <= 0:
-        return "?"
-    minutes, rest = divmod(round(seconds * to_do / done), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _share(run: Run, record: Mapping[str, Any] | None) -> float:
+    """The part of a run that is done, from 0 to 1."""
+    if record is None:
+        return 0.0
+    return 1.0 if record.get("status") in FINAL else min(1.0, float(record["epoch"]) / run.epochs)
+
+
+def _errors(record: Mapping[str, Any] | None) -> list[str]:
+    errors = ((record or {}).get(name) for name in ("clean_error", "test_error"))
+    return [f"{100 * error:.2f}%" if isinstance(error, int | float) else "-" for error in errors]
+
+
+def _clock(seconds: float | None) -> str:
+    return "?" if seconds is None else str(timedelta(seconds=round(seconds)))

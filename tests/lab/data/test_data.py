@@ -68,7 +68,7 @@ def test_images_are_read_as_they_were_written(small, tmp_path, name, form):
         assert array.dtype == (np.uint8 if array.ndim == 4 else np.int64)
         assert array.flags.c_contiguous
         assert array.flags.writeable  # torch.from_numpy warns of those that are not
-    assert prepare(found).fingerprint.partition(", ")[0] == FINGERPRINTS[name]
+    assert prepare(found)[-1].partition(", ")[0] == FINGERPRINTS[name]
 
 
 @pytest.mark.parametrize(("name", "form"), every_form(TEXTS))
@@ -97,7 +97,7 @@ def test_digits_are_all_of_scikit_learns():
     np.testing.assert_array_equal(digits.train_x[:, 0], bundle.images[train])
     np.testing.assert_array_equal(digits.test_y, bundle.target[test])
     assert digits.test_x.dtype == np.uint8
-    assert prepare(digits).fingerprint == FINGERPRINTS["digits"]
+    assert prepare(digits)[-1] == FINGERPRINTS["digits"]
 
 
 @pytest.mark.parametrize("name", ["svhn", "real-sim"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -14,22 +15,14 @@ from torch.nn.functional import cross_entropy
 
 from evodrop.lab.data import Images, load
 from evodrop.lab.methods import METHODS, USUAL
+from evodrop.lab.networks import NETWORKS
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records
-from evodrop.lab.training.network import (
-    Batches,
-    NetworkTraining,
-    as_input,
-    check_fit,
-    evaluate,
-    network_for,
-    prepare,
-    prepare_for,
-)
+from evodrop.lab.training.network import NetworkTraining, as_input, batches, check_fit, network_for, prepare
 from evodrop.nn.zoo import penalties
 
 NOISE = ("noisy_error", "noisy_loss")
-PIXELS = prepare_for("digits", load("digits"))
+PIXELS = prepare(load("digits"), NETWORKS["digits"].size, NETWORKS["digits"].scale)
 LEARNED = {
     "variational": ["dropout1.log_alpha", "dropout2.log_alpha"],
     "variational-weights": ["fc2.log_alpha", "fc3.log_alpha"],
@@ -67,19 +60,20 @@ def test_looking_disturbs_nothing(method):
 
 def test_the_steps_are_those_of_plain_sgd():
     run, network, pixels = tiny.run(method="none", decay=(2,)), tiny.network("none"), tiny.pixels()
+    train_x, train_y, test_x, test_y, _ = pixels
     optimizer = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
-    for iteration, index in enumerate(islice(Batches(75, 16, 0).starting_at(0), 16)):
+    for iteration, index in enumerate(islice(batches(75, 16, 0), 16)):
         if iteration == 8:
             optimizer.param_groups[0]["lr"] = 0.005
         optimizer.zero_grad()
-        loss = cross_entropy(network(as_input(pixels.train_x[index])), pixels.train_y[index])
+        loss = cross_entropy(network(as_input(train_x[index])), train_y[index])
         loss.backward()
         optimizer.step()
     trained = tiny.network("none")
     last = list(NetworkTraining(run, trained, pixels).records())[-1]
     for ours, theirs in zip(trained.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
-    assert last["test_error"] == evaluate(network, pixels.test_x, pixels.test_y).error
+    assert last["test_error"] == NetworkTraining(run, network, pixels).evaluate(test_x, test_y)[0]
     assert last["lr"] == 0.005
 
 
@@ -157,13 +151,6 @@ def test_divergence_is_a_record(method):
     json.dumps(last, allow_nan=False)
 
 
-def test_after_the_last_record_there_is_none():
-    training = tiny.training()
-    list(training.records())
-    with pytest.raises(RuntimeError, match="the run has finished at iteration 16; there is no further"):
-        training.step()
-
-
 def test_the_weights_of_convolutions_have_their_channels_last():
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(16, 3))
     NetworkTraining(tiny.run(), network, tiny.pixels())
@@ -172,11 +159,9 @@ def test_the_weights_of_convolutions_have_their_channels_last():
 
 
 def test_an_evaluation_is_the_same_in_any_number_of_parts():
-    network, pixels = tiny.network("evolutional"), tiny.pixels()
-    many = evaluate(network, pixels.test_x.repeat(50, 1, 1, 1), pixels.test_y.repeat(50))
-    one = evaluate(network, pixels.test_x, pixels.test_y)
-    assert many.error == pytest.approx(one.error)
-    assert many.loss == pytest.approx(one.loss)
+    training = tiny.training()
+    many = training.evaluate(training.test_x.repeat(50, 1, 1, 1), training.test_y.repeat(50))
+    assert many == pytest.approx(training.evaluate(training.test_x, training.test_y))
 
 
 @pytest.mark.parametrize(
@@ -229,14 +214,14 @@ def test_the_objective_is_the_mean_loss_and_the_price_of_the_noise_for_each_exam
     run = digits(method, momentum=0.0, eval_every=2)
     trained = network_for(run)
     training = NetworkTraining(run, trained, PIXELS)
-    network, losses = network_for(run), []
+    network, losses, (train_x, train_y, *_) = network_for(run), [], PIXELS
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(training.noise)
-        for index in islice(Batches(len(PIXELS.train_x), 128, 0).starting_at(0), 2):
-            loss = cross_entropy(network.train()(as_input(PIXELS.train_x[index])), PIXELS.train_y[index])
+        for index in islice(batches(len(train_x), 128, 0), 2):
+            loss = cross_entropy(network.train()(as_input(train_x[index])), train_y[index])
             losses.append(loss.item())
             network.zero_grad()
-            (loss + penalties(network) / len(PIXELS.train_x)).backward()
+            (loss + penalties(network) / len(train_x)).backward()
             with torch.no_grad():
                 for parameter in network.parameters():
                     parameter.sub_(0.01 * parameter.grad)
@@ -265,10 +250,9 @@ def test_stopped_it_goes_on_to_the_same_records(tmp_path, method):
 
 
 def test_without_learned_noise_there_is_no_price():
-    loss = torch.ones(())
-    for method in set(METHODS) - set(LEARNED):
+    for method in METHODS:
         run = digits(method)
-        assert NetworkTraining(run, network_for(run), PIXELS)._objective(loss) is loss
+        assert NetworkTraining(run, network_for(run), PIXELS).penalised == (method in LEARNED)
 
 
 def test_every_method_of_a_seed_begins_with_the_same_weights():
@@ -291,58 +275,49 @@ def test_data_and_network_have_to_fit():
 # Which examples make up which batch
 
 
-def first(n, stream, iteration=0):
-    return list(islice(stream.starting_at(iteration), n))
-
-
 def test_an_epoch_meets_every_example_once_but_for_the_rest():
-    stream = Batches(50, 8, seed=3)
-    assert len(stream) == 6
     for epoch in range(3):
-        seen = torch.cat(first(6, stream, 6 * epoch))
+        seen = torch.cat(list(islice(batches(50, 8, 3, 6 * epoch), 6)))
         assert len(seen) == len(seen.unique()) == 48
         assert seen.min() >= 0
         assert seen.max() < 50
 
 
 def test_every_epoch_and_seed_has_its_own_order():
-    one, two = first(12, Batches(48, 8, 0)), first(12, Batches(48, 8, 1))
+    one, two = (list(islice(batches(48, 8, seed), 12)) for seed in (0, 1))
     assert not torch.equal(torch.cat(one[:6]), torch.cat(one[6:]))
     assert not torch.equal(torch.cat(one), torch.cat(two))
 
 
 @pytest.mark.parametrize("iteration", [0, 1, 5, 6, 7, 13])
 def test_it_can_start_anywhere(iteration):
-    whole = first(20, Batches(50, 8, 0))
-    rest = first(20 - iteration, Batches(50, 8, 0), iteration)
+    whole = list(islice(batches(50, 8, 0), 20))
+    rest = islice(batches(50, 8, 0, iteration), 20 - iteration)
     assert all(map(torch.equal, whole[iteration:], rest))
 
 
+def note_batch(seen, _, inputs):
+    seen.append(inputs[0].clone())
+
+
 def test_ranks_share_every_batch():
-    whole = first(7, Batches(50, 9, 0))
-    shares = [first(7, Batches(50, 9, 0, rank, 2)) for rank in range(2)]
-    for batch, *parts in zip(whole, *shares, strict=True):
-        assert [len(part) for part in parts] == [5, 4]
-        assert torch.equal(torch.cat(parts).sort().values, batch.sort().values)
+    """Each rank's part of the first batch; together they are the batch."""
+    parts = []
+    for rank, ranks in ((0, 1), (0, 2), (1, 2)):
+        network, seen = tiny.network("none"), []
+        network.register_forward_pre_hook(partial(note_batch, seen))
+        NetworkTraining(tiny.run(batch_size=9), network, tiny.pixels(), rank, ranks).step()
+        parts.append(seen[0])
+    whole, even, odd = parts
+    assert torch.equal(whole[0::2], even)
+    assert torch.equal(whole[1::2], odd)
+    assert (len(even), len(odd)) == (5, 4)
 
 
 def test_few_examples_are_one_batch():
-    stream = Batches(5, 128, seed=0)
-    assert len(stream) == 1
-    assert first(1, stream)[0].sort().values.tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, 8, 0), "there are 0 training examples"),
-        ((10, 8, 0, 2, 2), "rank 2 of 2"),
-        ((10, 4, 0, 0, 5), "rank 0 of 5 of batches of 4"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Batches(*arguments)
+    training = tiny.training(batch_size=128)
+    assert (training.size, training.per_epoch) == (75, 1)
+    assert next(training.stream).sort().values.tolist() == list(range(75))
 
 
 # Images as a network takes them
@@ -356,20 +331,20 @@ def colours(n=6, height=5, width=7):
 
 def test_crop_and_mean_by_their_definition():
     images = colours()
-    pixels = prepare(images, size=4, scale=0.5)
+    train_x, train_y, test_x, _, _ = prepare(images, size=4, scale=0.5)
     crop = images.train_x[:, :, 0:4, 1:5].astype(np.float64)  # of 5 rows the first is nearer to the centre
     mean = crop.mean(axis=0)
-    np.testing.assert_allclose(as_input(pixels.train_x), (crop - mean) / 2, atol=1e-4)
+    np.testing.assert_allclose(as_input(train_x), (crop - mean) / 2, atol=1e-4)
     test = images.test_x[:, :, 0:4, 1:5].astype(np.float64)
-    np.testing.assert_allclose(as_input(pixels.test_x), (test - mean) / 2, atol=1e-4)
-    assert pixels.train_y.tolist() == [0, 1, 0, 1, 0, 1]
+    np.testing.assert_allclose(as_input(test_x), (test - mean) / 2, atol=1e-4)
+    assert train_y.tolist() == [0, 1, 0, 1, 0, 1]
 
 
 def test_float32_with_the_channels_last():
-    pixels = prepare(colours())
-    assert pixels.train_x.dtype == torch.float32
-    assert as_input(pixels.train_x).shape == (6, 3, 5, 7)
-    assert as_input(pixels.train_x).is_contiguous(memory_format=torch.channels_last)
+    train_x, *_ = prepare(colours())
+    assert train_x.dtype == torch.float32
+    assert as_input(train_x).shape == (6, 3, 5, 7)
+    assert as_input(train_x).is_contiguous(memory_format=torch.channels_last)
 
 
 def test_the_fingerprint_tells_data_and_feeding_apart():
@@ -385,15 +360,15 @@ def test_the_fingerprint_tells_data_and_feeding_apart():
         prepare(images._replace(test_y=1 - images.test_y)),
         prepare(images._replace(classes=3)),
     ]
-    assert len({pixels.fingerprint for pixels in others}) == len(others)
-    assert prepare(images._replace(name="other")).fingerprint == prepare(images).fingerprint
+    assert len({fingerprint for *_, fingerprint in others}) == len(others)
+    assert prepare(images._replace(name="other"))[-1] == prepare(images)[-1]
 
 
 def test_the_fingerprint_stays_as_it_was_and_names_data_that_were_not_published():
     x, y = np.arange(2 * 3 * 4 * 5, dtype=np.uint8).reshape(2, 3, 4, 5), np.array([0, 1])
     images = Images("fixed", x, y, x[:1], y[:1], 2)
-    assert prepare(images).fingerprint == "8666d1e653df0703"
-    assert prepare(images._replace(origin="made again")).fingerprint == "8666d1e653df0703, made again"
+    assert prepare(images)[-1] == "8666d1e653df0703"
+    assert prepare(images._replace(origin="made again"))[-1] == "8666d1e653df0703, made again"
 
 
 def test_the_images_themselves_stay_as_they_are():

@@ -19,16 +19,18 @@ from evodrop.lab.data import load
 from evodrop.lab.run import Run
 from evodrop.lab.store import keep_records
 from evodrop.lab.training import training_for
-from evodrop.lab.training.ranks import SharedTraining, follow, receive_task, send_task
+from evodrop.lab.training.ranks import LEADER, SharedTraining, follow, from_leader
 
 MEASURES = ("noisy_error", "noisy_loss", "clean_error", "clean_loss", "test_error", "test_loss")
 
 
 class Agreed(SharedTraining):
-    """Both ranks make the same training, so none has to be called."""
+    """Both ranks make the same training, so the others pass over what the leader sends."""
 
-    def call_the_others(self):
-        pass
+    def step(self):
+        if self.rank != LEADER and self.model is self.network and SharedTraining.active is None:
+            from_leader()
+        return super().step()
 
 
 def shared(**fields):
@@ -97,6 +99,16 @@ def test_noise_that_knows_no_ranks_differs_between_ranks_and_steps(two_ranks):
     assert len({*first, *second}) == 2 * steps  # two layers a step share a seed, two ranks none
 
 
+def too_many():
+    with pytest.raises(ValueError, match="there are 2 ranks, but a batch has 1 examples; start fewer ranks"):
+        shared(batch_size=1)
+    return True
+
+
+def test_every_rank_has_an_example_of_every_batch(two_ranks):
+    assert two_ranks(too_many) == [True, True]
+
+
 def follow_one_that_was_left():
     SharedTraining.active = shared(seed=7)
     try:
@@ -122,7 +134,7 @@ def lead_or_follow(folder):
     if dist.get_rank() > 0:
         return follow()
     answers = [list(keep_records(training_for(RUN, load("digits")), folder)) for _ in range(2)]
-    send_task(None)
+    from_leader(None)
     return answers
 
 
@@ -138,7 +150,7 @@ def test_the_leader_keeps_the_records_and_repeats_nothing(two_ranks, tmp_path):
 def group_of_gradients():
     training = training_for(RUN, load("digits"))
     if dist.get_rank() > 0:
-        receive_task()
+        from_leader()
     training.step()
     SharedTraining.active = None
     return training.model.process_group is dist.group.WORLD
@@ -181,7 +193,7 @@ def test_torchrun_trains_data_parallel_and_one_rank_reports(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["compare", "--methods=wishful", "--out=out"], "method is 'wishful'"),
+        (["compare", "--methods=wishful", "--out=out"], "--methods names 'wishful'"),
         (["compare", "--out=file"], "file"),
         (["reproduce", "fig2-mnist", "--steps=many"], "--steps is 'many'"),
     ],

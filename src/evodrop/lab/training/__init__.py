@@ -17,23 +17,19 @@ import statistics
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, held_out, load
+from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, load
 from evodrop.lab.data.text import pair_paths
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
-__all__ = ["Evaluation", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
+__all__ = ["UNKNOWN", "Score", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
 
-
-class Evaluation(NamedTuple):
-    """The fraction of wrong answers and the mean cross-entropy; both None if an answer was not finite."""
-
-    error: float | None = None
-    loss: float | None = None
+Score = tuple[float | None, float | None]  # the fraction of wrong answers, and the mean cross-entropy
+UNKNOWN: Score = (None, None)  # an answer was not finite
 
 
 class Training:
@@ -86,16 +82,14 @@ class Training:
 
     def next_record(self) -> int:
         """The iteration of the next record."""
-        if self.status in FINAL:
-            raise RuntimeError(f"the run has {self.status} at iteration {self.iteration}; there is no further record")
         every = self.run.eval_every
         return min(self.iterations, self.iteration - self.iteration % every + every)
 
     def make_record(
-        self, lr: float, noisy: tuple[float | None, float], clean: Evaluation, test: Evaluation, layers: list[Any]
+        self, lr: float, noisy: tuple[float | None, float], clean: Score, test: Score, layers: list[Any]
     ) -> Record:
         """The record of this iteration, and with it the status. ``noisy`` has the error and the loss with noise."""
-        sound = math.isfinite(noisy[1]) and clean.loss is not None and test.loss is not None
+        sound = math.isfinite(noisy[1]) and UNKNOWN not in (clean, test)
         self.status = DIVERGED if not sound else FINISHED if self.iteration == self.iterations else RUNNING
         return Record(
             iteration=self.iteration,
@@ -104,10 +98,10 @@ class Training:
             lr=lr,
             noisy_error=noisy[0],
             noisy_loss=noisy[1] if math.isfinite(noisy[1]) else None,
-            clean_error=clean.error,
-            clean_loss=clean.loss,
-            test_error=test.error,
-            test_loss=test.loss,
+            clean_error=clean[0],
+            clean_loss=clean[1],
+            test_error=test[0],
+            test_loss=test[1],
             layers=layers,
         )
 
@@ -129,24 +123,20 @@ def training_for(run: Run, data: Images | Documents) -> Training:
         return LinearTraining(run, data)
     import torch.distributed as dist
 
-    from evodrop.lab.training.network import NetworkTraining, network_for, prepare_for
+    from evodrop.lab.training.network import NetworkTraining, check_fit, network_for, prepare
     from evodrop.lab.training.ranks import SharedTraining
 
     kind = SharedTraining if dist.is_available() and dist.is_initialized() else NetworkTraining
-    pixels = prepare_for(run.network, data)  # before the network: it says whether the two fit
-    return kind(run, network_for(run), pixels)
+    entry = check_fit(run.network, data)
+    return kind(run, network_for(run), prepare(data, entry.size, entry.scale))
 
 
 def load_once(name: str, folder: str | os.PathLike[str] | None = None) -> Images | Documents:
-    """A data set, kept in memory until another one is asked for.
-
-    "validation:NAME" is the training data of NAME alone, a fifth of them set aside as test data.
-
-    Examples:
-        >>> [len(part) for part in load_once("validation:digits")[1:5]]
-        [1151, 1151, 287, 287]
-    """
+    """A data set as :func:`evodrop.lab.data.load` reads it, kept in memory until another one is asked for."""
     return _load(*whole_paths(name, folder))
+
+
+_load = lru_cache(maxsize=1)(load)
 
 
 def whole_paths(name: str, folder: str | os.PathLike[str] | None = None) -> tuple[str, Path]:
@@ -155,17 +145,6 @@ def whole_paths(name: str, folder: str | os.PathLike[str] | None = None) -> tupl
     if name.removeprefix(part).startswith(PAIR):
         name = part + PAIR + ",".join(str(path.absolute()) for path in pair_paths(name.removeprefix(part)))
     return name, data_folder(folder).absolute()
-
-
-@lru_cache(maxsize=1)
-def _load(name: str, folder: Path) -> Images | Documents:
-    whole: Any = load(name.removeprefix(VALIDATION), folder)
-    if name.startswith(VALIDATION):
-        x, y = whole.train_x, whole.train_y
-        train, test = held_out(len(y))
-        whole = whole._replace(name=name, train_x=x[train], train_y=y[train], test_x=x[test], test_y=y[test])
-    data: Images | Documents = whole
-    return data
 
 
 def fingerprint(*parts: Any) -> str:

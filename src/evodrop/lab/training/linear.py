@@ -16,7 +16,7 @@ import torch
 
 from evodrop.lab.data import Documents
 from evodrop.lab.run import Record, Run
-from evodrop.lab.training import Evaluation, Training, fingerprint
+from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
 from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
@@ -80,11 +80,11 @@ class LinearTraining(Training):
         clean, test = self._evaluate(self.train_x, self.train_y), self._evaluate(self.test_x, self.test_y)
         return self.make_record(self.run.lr, (None, loss / (self.iteration - begun)), clean, test, [])
 
-    def _evaluate(self, X: Any, labels: npt.NDArray[Any]) -> Evaluation:
+    def _evaluate(self, X: Any, labels: npt.NDArray[Any]) -> Score:
         """By the average of all iterates so far, on clean examples."""
         scores = self.model.scores(X, np.arange(len(labels)))
         if not np.isfinite(scores).all():
-            return Evaluation()
+            return UNKNOWN
         sides = (labels[:, None] == (np.arange(scores.shape[1]) if scores.shape[1] > 1 else 1)) * 2.0 - 1.0
         loss = np.logaddexp(0.0, -sides * scores).sum(axis=1).mean()
-        return Evaluation(float((labels_of(scores) != labels).mean()), float(loss))
+        return float((labels_of(scores) != labels).mean()), float(loss)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from time import perf_counter, process_time
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from evodrop.lab.data import Images
-from evodrop.lab.networks import NETWORKS, build_network, initialize
+from evodrop.lab.networks import NETWORKS, Network, build_network, initialize
 from evodrop.lab.run import LayerStatistics, Record, Run
-from evodrop.lab.training import Evaluation, Training, fingerprint
+from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.lab.training.watch import watch_dropout
 from evodrop.nn.zoo import penalties
 
-__all__ = ["Batches", "NetworkTraining", "Pixels", "check_fit", "check_method", "evaluate", "network_for", "prepare"]
-__all__ += ["prepare_for"]
+__all__ = ["NetworkTraining", "Pixels", "batches", "check_fit", "check_method", "network_for", "prepare"]
+
+Pixels = tuple[Tensor, Tensor, Tensor, Tensor, str]  # see prepare
 
 ORDER, NOISE = 1, 2  # set the random numbers of the order and of the noise apart
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
@@ -40,25 +41,27 @@ class NetworkTraining(Training):
     Args:
         run: what to do.
         network: built, initialised and on the CPU; it is trained in place.
-        pixels: the data.
-        batches: a stream of indices; by default that of the run's seed.
+        pixels: the data, as :func:`prepare` gives them.
+        rank, ranks: a rank of a process group takes its share of every batch.
     """
 
-    def __init__(self, run: Run, network: nn.Module, pixels: Pixels, batches: Batches | None = None) -> None:
-        self.batches = batches or Batches(len(pixels.train_x), run.batch_size, run.seed)
-        super().__init__(run, pixels.fingerprint, len(self.batches), self.batches.ranks)
+    def __init__(self, run: Run, network: nn.Module, pixels: Pixels, rank: int = 0, ranks: int = 1) -> None:
+        self.train_x, self.train_y, self.test_x, self.test_y, digest = pixels
+        n = len(self.train_y)
+        self.size = min(n, run.batch_size)  # few examples are one batch
+        super().__init__(run, digest, n // self.size, ranks)
+        self.rank = rank
         for module in network.modules():
             if isinstance(module, nn.Conv2d):  # its weights are laid out as the data are
                 module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.network, self.pixels = network, pixels
-        self.model = network  # what is called; a subclass may wrap it
+        self.network = self.model = network  # the model is what is called; a subclass may wrap it
         self.optimizer = torch.optim.SGD(network.parameters(), lr=run.lr, momentum=run.momentum)
         self.penalised = penalties(network).requires_grad
-        self.open, self.stream = dict(OPEN), self.batches.starting_at(0)
+        self.open, self.stream = dict(OPEN), batches(n, self.size, run.seed)
         noise_seed = int(np.random.SeedSequence([run.seed, NOISE]).generate_state(1)[0])
         self.noise = torch.Generator().manual_seed(noise_seed).get_state()
-        probe = np.random.default_rng(PROBE_SEED).permutation(len(pixels.train_x))[: run.probe]
-        self.probe_x, self.probe_y = pixels.train_x[probe], pixels.train_y[probe]
+        probe = np.random.default_rng(PROBE_SEED).permutation(n)[: run.probe]
+        self.probe_x, self.probe_y = self.train_x[probe], self.train_y[probe]
 
     def state(self) -> dict[str, Any]:
         velocities = [self.optimizer.state[weights].get("momentum_buffer") for weights in self.network.parameters()]
@@ -74,14 +77,15 @@ class NetworkTraining(Training):
             self.optimizer.state[weights] = {"momentum_buffer": velocity}
         torch.Generator().set_state(state["noise"])  # raises if it is not the state of a generator
         self.noise, self.open = state["noise"], {name: float(state["open"][name]) for name in OPEN}
-        self.stream = self.batches.starting_at(self.iteration)
+        self.stream = batches(len(self.train_y), self.size, self.run.seed, self.iteration)
 
     def step(self) -> Record | None:
         """One step of SGD, and the record if one is due."""
         due = self.iteration + 1 == self.next_record()
         with self._alone():
-            start, cpu_start, index = perf_counter(), process_time(), next(self.stream)
-            x, y = as_input(self.pixels.train_x.index_select(0, index)), self.pixels.train_y[index]
+            start, cpu_start = perf_counter(), process_time()
+            index = next(self.stream)[self.rank :: self.ranks]
+            x, y = as_input(self.train_x.index_select(0, index)), self.train_y[index]
             self.network.train()
             with watch_dropout(self.network) if due else nullcontext(list[LayerStatistics]()) as seen:
                 logits = self.model(x)
@@ -93,33 +97,38 @@ class NetworkTraining(Training):
             self.iteration += 1
             sound = math.isfinite(self.open["loss"])
             if sound:
-                self._descend(self._objective(loss), lr)
+                if (
+                    self.penalised
+                ):  # where the noise is learned, it has a price per example; records hold the loss alone
+                    loss = loss + penalties(self.network) / len(self.train_y)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = lr
+                self.optimizer.zero_grad(set_to_none=True)
+                loss = loss * (len(y) * self.ranks / self.size)  # ranks average their gradients
+                loss.backward()  # type: ignore[no-untyped-call]
+                self.optimizer.step()
                 self.timed.append((1, perf_counter() - start, process_time() - cpu_start))
                 if not due:
                     return None
-            clean = self.evaluate(self.probe_x, self.probe_y) if sound else Evaluation()
-            test = self.evaluate(self.pixels.test_x, self.pixels.test_y) if sound else Evaluation()
+            clean = self.evaluate(self.probe_x, self.probe_y) if sound else UNKNOWN
+            test = self.evaluate(self.test_x, self.test_y) if sound else UNKNOWN
         (examples, wrong, total), self.open = self.open.values(), dict(OPEN)
         return self.make_record(lr, (wrong / examples, total / examples), clean, test, seen if sound else [])
-
-    def _objective(self, loss: Tensor) -> Tensor:
-        """The mean loss and, where the noise is learned, its price for each example. Records hold the loss alone."""
-        return loss + penalties(self.network) / self.batches.n if self.penalised else loss
-
-    def _descend(self, loss: Tensor, lr: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
 
     def sum_over_ranks(self, sums: list[float]) -> list[float]:
         """Sums over a batch from those over this process's share of it: here the same."""
         return sums
 
-    def evaluate(self, x: Tensor, y: Tensor) -> Evaluation:
-        """The error of the network without noise."""
-        return evaluate(self.network, x, y)
+    @torch.no_grad()
+    def evaluate(self, x: Tensor, y: Tensor) -> Score:
+        """The network without noise, on images (n, height, width, channels). It draws no random number."""
+        self.network.eval()
+        wrong, loss = 0, 0.0
+        for images, labels in zip(torch.split(x, AT_ONCE), torch.split(y, AT_ONCE), strict=True):
+            logits = self.network(as_input(images))
+            wrong += int((logits.argmax(1) != labels).sum())
+            loss += float(cross_entropy(logits.double(), labels, reduction="sum"))
+        return (wrong / len(y), loss / len(y)) if math.isfinite(loss) else UNKNOWN
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -135,59 +144,23 @@ class NetworkTraining(Training):
                 torch.set_num_threads(threads)
 
 
-class Batches:
-    """A stream of index tensors: every epoch a new permutation, cut into batches of the same size.
+def batches(n: int, size: int, seed: int, iteration: int = 0) -> Iterator[Tensor]:
+    """Batches of indices from an iteration on, without end: every epoch a new permutation, cut into equal parts.
 
-    It is a function of seed and iteration, so a run can resume anywhere. What does not fill a batch is left out, since
-    layers take their statistics from it; the next epoch leaves out others. Fewer examples than a batch are one batch.
+    They are a function of seed and iteration, so a run can resume anywhere. What does not fill a batch is left out,
+    since layers take their statistics from it; the next epoch leaves out others.
 
     Args:
         n: number of examples.
-        size: of a batch, over all ranks.
+        size: of a batch, over all ranks; at most n.
         seed: of the order.
-        rank, ranks: a rank of a process group takes its share of every batch.
-
-    Examples:
-        >>> stream = Batches(10, 4, seed=0)
-        >>> len(stream), [len(batch) for _, batch in zip(range(3), stream.starting_at(0))]
-        (2, [4, 4, 4])
+        iteration: how many batches to pass over.
     """
-
-    def __init__(self, n: int, size: int, seed: int, rank: int = 0, ranks: int = 1) -> None:
-        if n < 1:
-            raise ValueError(f"there are {n} training examples, but a batch takes at least 1")
-        if not 0 <= rank < ranks <= min(n, size):
-            raise ValueError(
-                f"rank {rank} of {ranks} of batches of {min(n, size)}, but ranks count from 0 and each takes an example"
-            )
-        self.n, self.size, self.seed, self.rank, self.ranks = n, min(n, size), seed, rank, ranks
-
-    def __len__(self) -> int:
-        """Batches in an epoch."""
-        return self.n // self.size
-
-    def starting_at(self, iteration: int) -> Iterator[Tensor]:
-        """The batches from an iteration on, without end."""
-        epoch, skipped = divmod(iteration, len(self))
-        while True:
-            order = torch.from_numpy(np.random.default_rng([self.seed, ORDER, epoch]).permutation(self.n))
-            for batch in order[: len(self) * self.size].view(-1, self.size)[skipped:]:
-                yield batch[self.rank :: self.ranks]
-            epoch, skipped = epoch + 1, 0
-
-
-class Pixels(NamedTuple):
-    """Float32 images, (n, height, width, channels): convolutions are fastest with the channels last.
-
-    ``fingerprint`` is a digest of the images and of how they were fed; records made from other pixels have another.
-    Where the images are not the published ones, it says what they are besides.
-    """
-
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-    fingerprint: str
+    epoch, skipped = divmod(iteration, n // size)
+    while True:
+        order = torch.from_numpy(np.random.default_rng([seed, ORDER, epoch]).permutation(n))
+        yield from order[: n // size * size].view(-1, size)[skipped:]
+        epoch, skipped = epoch + 1, 0
 
 
 def as_input(x: Tensor) -> Tensor:
@@ -199,17 +172,21 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
     """Crop the centre, take off the mean image of the training data and multiply by ``scale``.
 
     The paper's networks, with their weights from N(0, 0.01), learn from raw pixels of 0 to 255 less the mean image, as
-    cuda-convnet fed them: scale 1.
+    cuda-convnet fed them: scale 1. Convolutions are fastest with the channels last.
 
     Args:
         images: pixels of uint8.
         size: of the crop, height and width; None takes the whole image.
         scale: factor.
 
+    Returns:
+        ``train_x, train_y, test_x, test_y``, images of float32 and shape (n, height, width, channels); and a digest of
+        the images and of how they were fed. Where they are not the published ones, it says what they are besides.
+
     Examples:
         >>> x = np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4)
-        >>> pixels = prepare(Images("tiny", x, np.array([0, 1]), x[:1], np.array([0]), 2), size=2)
-        >>> pixels.train_x.shape, float(pixels.train_x[0, 0, 0, 0])
+        >>> train_x, *_ = prepare(Images("tiny", x, np.array([0, 1]), x[:1], np.array([0]), 2), size=2)
+        >>> train_x.shape, float(train_x[0, 0, 0, 0])
         (torch.Size([2, 2, 2, 1]), -8.0)
     """
     _, _, height, width = images.train_x.shape
@@ -225,29 +202,11 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
         parts += [torch.from_numpy(fed), torch.from_numpy(np.asarray(y, np.int64))]
     train_x, train_y, test_x, test_y = parts
     digest = fingerprint((size, scale, images.classes), *images[1:5])
-    return Pixels(train_x, train_y, test_x, test_y, digest + (f", {images.origin}" if images.origin else ""))
+    return train_x, train_y, test_x, test_y, digest + (f", {images.origin}" if images.origin else "")
 
 
-@torch.no_grad()
-def evaluate(network: nn.Module, x: Tensor, y: Tensor) -> Evaluation:
-    """Evaluate on images (n, height, width, channels). It draws no random number and leaves the network in eval mode.
-
-    Examples:
-        >>> network = nn.Sequential(nn.Flatten(), nn.Dropout(0.5))
-        >>> evaluate(network, torch.tensor([[[[1.0, 0.0]]], [[[0.0, 1.0]]]]), torch.tensor([0, 0])).error
-        0.5
-    """
-    network.eval()
-    wrong, loss = 0, 0.0
-    for images, labels in zip(torch.split(x, AT_ONCE), torch.split(y, AT_ONCE), strict=True):
-        logits = network(as_input(images))
-        wrong += int((logits.argmax(1) != labels).sum())
-        loss += float(cross_entropy(logits.double(), labels, reduction="sum"))
-    return Evaluation(wrong / len(y), loss / len(y)) if math.isfinite(loss) else Evaluation()
-
-
-def check_fit(network: str, images: Images) -> None:
-    """Raise a ValueError if a network cannot learn these images."""
+def check_fit(network: str, images: Images) -> Network:
+    """The entry of a network that can learn these images; of any other, a ValueError."""
     if network not in NETWORKS:
         build_network(network)  # its error lists the networks
     entry, (channels, height, width) = NETWORKS[network], images.train_x.shape[1:]
@@ -257,18 +216,13 @@ def check_fit(network: str, images: Images) -> None:
             f"{entry.classes} classes apart, but {images.name} has {channels} of {height} x {width} and "
             f"{images.classes}; name a network that fits"
         )
+    return entry
 
 
 def check_method(method: str, network: str) -> None:
     """Raise a ValueError if a method of the zoo does not find the layers that it needs in a network."""
     with torch.device("meta"):  # no memory, and no random number
         build_network(network, method)
-
-
-def prepare_for(network: str, images: Images) -> Pixels:
-    """Images as a network takes them; those that it cannot learn are a ValueError."""
-    check_fit(network, images)
-    return prepare(images, NETWORKS[network].size, NETWORKS[network].scale)
 
 
 def network_for(run: Run) -> nn.Module:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,29 +20,20 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from evodrop.lab.run import FINAL, Record, Run
-from evodrop.lab.training import Evaluation, load_once, training_for
-from evodrop.lab.training.network import NOISE, Batches, NetworkTraining, Pixels
+from evodrop.lab.training import Score, load_once, training_for
+from evodrop.lab.training.network import NOISE, NetworkTraining, Pixels
 from evodrop.nn import convert_sync_dropout
 
-__all__ = ["SharedTraining", "Task", "follow", "joined", "receive_task", "send_task"]
+__all__ = ["SharedTraining", "follow", "from_leader", "joined"]
 
 LEADER = 0
 PATIENCE = timedelta(days=365)  # the others wait while the leader reports; torchrun ends all when one has ended
 
 
-class Task(NamedTuple):
-    """What the leader sends the others before they train."""
-
-    run: Run
-    fingerprint: str  # of the data
-    state: dict[str, Any]  # from where
-
-
 class SharedTraining(NetworkTraining):
     """A training in which every rank makes the same steps, on its share of the batch, and agrees on records.
 
-    Dropout follows the moments of the whole batch; its noise is a function of seed, rank and iteration. A loss over a
-    share counts by the number of its examples, so that the gradient is that of the batch.
+    Dropout follows the moments of the whole batch; its noise is a function of seed, rank and iteration.
 
     Args:
         run, network, pixels: as for one process, on every rank the same.
@@ -55,10 +46,9 @@ class SharedTraining(NetworkTraining):
     gradients: ClassVar[dist.ProcessGroup | None] = None
 
     def __init__(self, run: Run, network: nn.Module, pixels: Pixels) -> None:
-        self.rank, ranks = dist.get_rank(), dist.get_world_size()
-        batches = Batches(len(pixels.train_x), run.batch_size, run.seed, self.rank, ranks)
-        super().__init__(run, convert_sync_dropout(network), pixels, batches)
-        self.share = len(range(self.rank, batches.size, ranks)) * ranks / batches.size
+        super().__init__(run, convert_sync_dropout(network), pixels, dist.get_rank(), dist.get_world_size())
+        if self.ranks > self.size:
+            raise ValueError(f"there are {self.ranks} ranks, but a batch has {self.size} examples; start fewer ranks")
 
     def step(self) -> Record | None:
         if self.model is self.network:
@@ -75,18 +65,11 @@ class SharedTraining(NetworkTraining):
             lost = SharedTraining.active.run.id
             raise SystemExit(f"evodrop: {lost} ended early, which the other ranks cannot; the same command resumes it")
         if self.rank == LEADER:
-            self.call_the_others()
+            from_leader((self.run, self.fingerprint, self.state()))  # the others wait for it in ``follow``
         if SharedTraining.gradients is None:
             SharedTraining.gradients = dist.new_group(timeout=PATIENCE)
         SharedTraining.active = self
         self.model = DistributedDataParallel(self.network, process_group=SharedTraining.gradients)
-
-    def call_the_others(self) -> None:
-        """On the leader: have the other ranks begin the same training."""
-        send_task(Task(self.run, self.fingerprint, self.state()))
-
-    def _descend(self, loss: Tensor, lr: float) -> None:
-        super()._descend(loss * self.share, lr)
 
     def sum_over_ranks(self, sums: list[float]) -> list[float]:
         shared = torch.tensor(sums, dtype=torch.float64)
@@ -94,24 +77,17 @@ class SharedTraining(NetworkTraining):
         whole: list[float] = shared.tolist()
         return whole
 
-    def evaluate(self, x: Tensor, y: Tensor) -> Evaluation:
+    def evaluate(self, x: Tensor, y: Tensor) -> Score:
         """The leader's: the others' running means may differ, and all must come to the same end."""
-        found: list[Any] = [super().evaluate(x, y) if self.rank == LEADER else None]
-        self.network.eval()
-        dist.broadcast_object_list(found, LEADER)
-        return Evaluation(*found[0])
+        score: Score = from_leader(super().evaluate(x, y) if self.rank == LEADER else None)
+        return score
 
 
-def send_task(task: Task | None) -> None:
-    """On the leader: give the others a task; None ends them."""
-    dist.broadcast_object_list([task], LEADER)
-
-
-def receive_task() -> Task | None:
-    """On another rank: wait for the leader's next task."""
-    tasks: list[Task | None] = [None]
-    dist.broadcast_object_list(tasks, LEADER)
-    return tasks[0]
+def from_leader(value: Any = None) -> Any:
+    """What the leader gives to this call, on every rank; the others wait for it."""
+    values = [value]
+    dist.broadcast_object_list(values, LEADER)
+    return values[0]
 
 
 @contextmanager
@@ -132,7 +108,7 @@ def joined(data: Path | None = None) -> Iterator[bool]:
             yield leads
         finally:
             if leads and SharedTraining.active is None:  # in the middle of a run they hear nothing but the run
-                send_task(None)
+                from_leader(None)  # there is no further task
     finally:
         SharedTraining.gradients = None
         dist.destroy_process_group()
@@ -140,13 +116,14 @@ def joined(data: Path | None = None) -> Iterator[bool]:
 
 def follow(data: Path | None = None) -> None:
     """Do one task of the leader after another, until there is none."""
-    while (task := receive_task()) is not None:
-        training = training_for(task.run, load_once(task.run.dataset, data))
-        if training.fingerprint != task.fingerprint:
+    while (task := from_leader()) is not None:
+        run, fingerprint, state = task
+        training = training_for(run, load_once(run.dataset, data))
+        if training.fingerprint != fingerprint:
             raise ValueError(
-                f"rank {dist.get_rank()} has other data for {task.run.dataset} than rank {LEADER}; "
+                f"rank {dist.get_rank()} has other data for {run.dataset} than rank {LEADER}; "
                 "give every machine the same data folder"
             )
-        training.load_state(task.state)
+        training.load_state(state)
         for _ in training.records():
             pass
