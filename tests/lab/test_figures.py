@@ -33,7 +33,7 @@ def test_lines_of_errors_are_the_means_and_bands_over_the_seeds(outcome):
         for line, (label, curves) in zip(plots_of(outcome)["", kind].lines, outcome.curves.items(), strict=True):
             band = band_of(curves, kind)
             assert line.name == label
-            np.testing.assert_array_equal(line.x, band.iterations)
+            np.testing.assert_array_equal(line.x, band[0])
             for drawn, expected in zip((line.y, line.low, line.high), band[1:], strict=True):
                 np.testing.assert_allclose(drawn, expected, rtol=1e-6)
 
@@ -95,7 +95,7 @@ def test_a_figure_that_fails_leaves_nothing(outcome, tmp_path, monkeypatch):
 def test_the_axis_ends_where_the_steep_beginning_does_and_short_curves_have_no_say(tmp_path):
     long = [curve(tmp_path, [0.9] * 10 + [0.2] * 40)]
     short = [curve(tmp_path, [1.0] * 3, "diverged", method="uniform")]
-    after_a_fifth = band_of(long, "test").high[9]  # of 50 records
+    after_a_fifth = band_of(long, "test")[3][9]  # of 50 records
     assert draw(outcomes_of(long + short)[0]).axes[1].get_ylim() == pytest.approx((0, 1.1 * after_a_fifth))
     assert draw(outcomes_of([curve(tmp_path, [0.0])])[0]).axes[1].get_ylim() == (0, 1)
 

@@ -35,9 +35,10 @@ def test_runs_of_unequal_length_are_compared_where_all_have_been(tmp_path):
 
 
 def test_an_average_is_infinite_where_an_error_is_missing(tmp_path):
-    found = curve(tmp_path, [0.5, 0.3, None], "diverged")
+    found = curve(tmp_path, [0.5, 0.3, None], "running")
     assert average_error(found, 200) == pytest.approx(0.4)
     assert average_error(found) == average_error(found, 99) == math.inf
+    assert average_error(curve(tmp_path, [0.5, 0.3], "diverged")) == math.inf
 
 
 def test_the_results_are_those_of_the_chosen_step_one_per_seed(tmp_path):

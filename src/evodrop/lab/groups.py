@@ -132,7 +132,7 @@ def choose_step(curves: Sequence[Curve]) -> float:
 def average_error(curve: Curve, reached: float = math.inf, kind: str = "clean") -> float:
     """An error, that on clean training data or "test", averaged over the records up to an iteration.
 
-    It is small if the error fell fast, and infinite if it is missing from a record.
+    It is small if the error fell fast, and infinite if the run diverged or a record lacks it.
     """
     errors: Floats = getattr(curve, kind)[curve.iterations <= reached]
-    return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() else math.inf
+    return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() and not curve.diverged else math.inf

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from evodrop.lab.curves import Curve
 from evodrop.lab.run import DIVERGED, RUNNING
-from evodrop.lab.summary import Interval, Summary, Target, final_error
+from evodrop.lab.summary import Interval, Summary, final_error
 from evodrop.lab.verdicts import FAILS, HOLDS, OPEN, UNMEASURED, Outcome
 
 __all__ = ["NO_BREAK", "RANKED", "cells", "duration", "legend", "limits", "percent", "rate_cells", "sentences", "show"]
@@ -112,8 +112,8 @@ def cells(outcome: Outcome) -> list[dict[str, str]]:
                 "test error": _error(row.test_error, row),
                 "change": "baseline" if is_baseline else _change(row.test_change),
                 "training error": _error(row.training_error, row),
-                "to training target": _target(row.to_training, is_baseline),
-                "to test target": _target(row.to_test, is_baseline),
+                "to training target": _target(row, "to_training", is_baseline),
+                "to test target": _target(row, "to_test", is_baseline),
                 "time per step": UNKNOWN if row.seconds is None else duration(row.seconds).replace(" ", NO_BREAK),
                 "runs": ", ".join([_count(len(row.seeds), "seed").replace(" ", NO_BREAK), *states]),
             }
@@ -157,15 +157,15 @@ def _change(change: Interval) -> str:
     return f"{100 * change.mean:+.1f}% ({100 * change.low:+.1f}{NO_BREAK}to{NO_BREAK}{100 * change.high:+.1f})"
 
 
-def _target(target: Target, is_baseline: bool) -> str:
-    if target.asked == 0:
+def _target(row: Summary, metric: str, is_baseline: bool) -> str:
+    iterations, reached, asked = row.targets[metric]
+    if asked == 0:
         return UNKNOWN
-    if target.iterations.mean is None:
-        return f"{target.reached} of {target.asked} reach it".replace(" ", NO_BREAK)
-    iterations = f"{target.iterations.mean:,.0f}"
-    missed = target.asked - target.reached
-    never = f", {missed}{NO_BREAK}of{NO_BREAK}{target.asked}{NO_BREAK}never" if missed else ""
-    return iterations if is_baseline else f"{iterations},{NO_BREAK}{_change(target.change)}{never}"
+    if iterations is None:
+        return f"{reached} of {asked} reach it".replace(" ", NO_BREAK)
+    never = f", {asked - reached}{NO_BREAK}of{NO_BREAK}{asked}{NO_BREAK}never" if reached < asked else ""
+    change = "" if is_baseline else f",{NO_BREAK}{_change(getattr(row, metric))}{never}"
+    return f"{iterations:,.0f}{change}"
 
 
 def percent(error: float | None) -> str:

@@ -20,7 +20,7 @@ from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, var
 from evodrop.lab.methods import LINEAR, PROPOSED
 from evodrop.lab.panels import Panel
 from evodrop.lab.store import write_whole
-from evodrop.lab.summary import Interval, Summary, Target, final_error, summarise
+from evodrop.lab.summary import Interval, Summary, final_error, summarise
 
 __all__ = ["VERDICTS", "VERDICTS_FILE", "Outcome", "Verdict", "judge", "outcomes_of", "rates_tried", "read_verdicts"]
 
@@ -190,12 +190,12 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
     if challenger is None or baseline is None:
         return Verdict(claim, UNMEASURED, "nothing was measured")
     if unfinished := challenger.unfinished + baseline.unfinished:
-        return Verdict(claim, OPEN, f"{unfinished} runs are not finished")
-    measured = getattr(challenger, claim.metric)
-    change: Interval = measured.change if isinstance(measured, Target) else measured
+        return Verdict(claim, OPEN, f"{unfinished} {'run is' if unfinished == 1 else 'runs are'} not finished")
+    change: Interval = getattr(challenger, claim.metric)
     words = f"{METRICS[claim.metric]}: {_in_words(change, claim.metric)}"
-    if isinstance(measured, Target) and measured.reached < measured.asked:
-        words += f"; {measured.asked - measured.reached} of {measured.asked} seeds never reached it"
+    _, reached, asked = challenger.targets.get(claim.metric, (None, 0, 0))
+    if reached < asked:
+        words += f"; {asked - reached} of {asked} seeds never reached it"
     if change.low is None or change.high is None:
         verdict = OPEN
     elif claim.within is None:
