@@ -141,19 +141,19 @@ def test_every_plot_is_drawn_once(runs, tmp_path):
     (outcome,) = outcomes_of(read_curves([runs]))
     page = Page(make_page([outcome], ""))
     assert sorted(name for name in page.ids if "-" in name) == sorted(
-        f"{plot.kind}-0-{1 if plot.layer else 0}" for plot in series(outcome)
+        f"{kind}-0-{1 if layer else 0}" for layer, kind in series(outcome)
     )
 
 
 def test_linear_models_count_examples_and_have_no_layers(tmp_path):
     (outcome,) = outcomes_of([curve(tmp_path, [0.5, 0.3], network="linear", method="data-dependent")])
-    assert [plot.kind for plot in series(outcome)] == ["clean", "test"]  # no noisy one
+    assert [kind for _, kind in series(outcome)] == ["clean", "test"]  # no noisy one
     page = make_page([outcome], "")
     assert "These runs have no dropout layers." in page
     assert '"text":"examples seen"' in page
 
 
-def test_unfinished_runs_are_told_at_the_top(tmp_path):
+def test_unfinished_runs_stand_at_the_top(tmp_path):
     page = make_page(outcomes_of([curve(tmp_path, [0.5], "running")]), "")
     assert "<strong>Not finished:</strong> 1 of 1 run." in page
 
@@ -189,12 +189,12 @@ def test_what_the_training_writes_the_report_reads(tmp_path):
     assert page.open == []
 
 
-def test_a_step_at_the_edge_of_the_grid_is_told_first(tmp_path):
+def test_a_step_at_the_edge_of_the_grid_stands_first(tmp_path):
     for lr, error in ((0.1, 0.2), (0.01, 0.5)):
         write_errors(tmp_path / "runs", [error], lr=lr)
     words = " ".join(Page(report([tmp_path / "runs"], tmp_path).read_text()).words)
-    told = "At the edge of the grid:  standard: step 0.1 is the largest of 2 tried; a larger one may be faster."
-    assert 0 < words.index(told) < words.index("All methods")
+    said = "At the edge of the grid:  standard: step 0.1 is the largest of 2 tried; a larger one may be faster."
+    assert 0 < words.index(said) < words.index("All methods")
 
 
 @pytest.mark.parametrize(

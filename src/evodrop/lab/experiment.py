@@ -115,7 +115,7 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
 
     Of a panel all runs in the folders count that belong to it and have come to their end.
     """
-    from evodrop.lab.figures import save
+    from evodrop.lab.figures import draw, save
     from evodrop.lab.report import write_report
 
     curves = read_curves(folders)
@@ -127,7 +127,7 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
     out.mkdir(parents=True, exist_ok=True)
     for at, outcome in enumerate(outcomes):
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
-        save(outcome, out / f"{name}.png", out / f"{name}.pdf")
+        save(draw(outcome), out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
         write_verdicts([verdict for outcome in outcomes for verdict in outcome.verdicts], out / VERDICTS_FILE)
     write_report(outcomes, out, command)
