@@ -69,7 +69,7 @@ def test_two_runs_of_a_seed_are_refused(tmp_path):
         final_curves(curves, EVOLUTIONAL)
 
 
-def test_options_that_change_nothing_for_a_method_do_not_tell_runs_apart(tmp_path):
+def test_options_that_change_nothing_for_a_method_do_not_set_runs_apart(tmp_path):
     assert key_of(curve(tmp_path, [0.5], match="noise")) == key_of(curve(tmp_path, [0.5]))
     assert key_of(curve(tmp_path, [0.5], method="none", rate=0.2)) == key_of(curve(tmp_path, [0.5], method="none"))
     assert key_of(curve(tmp_path, [0.5], rate=0.2)) != key_of(curve(tmp_path, [0.5]))
@@ -91,6 +91,13 @@ def test_variants_are_named_by_what_they_differ_in(tmp_path):
     labels = [variant.label for variant in variants_of(curves)]
     assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
     assert len(set(labels)) == 7
+
+
+def test_a_method_without_a_rate_is_not_another_rate(tmp_path):
+    curves = [curve(tmp_path, [0.5], method="none"), curve(tmp_path, [0.5], rate=0.2)]
+    assert [variant.label for variant in variants_of(curves)] == ["none", "standard"]
+    curves.append(curve(tmp_path, [0.5], method="uniform", rate=0.35))
+    assert [item.label for item in variants_of(curves)] == ["none", "standard, rate 0.2", "uniform, rate 0.35"]
 
 
 def test_variants_are_described():

@@ -15,18 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-if TYPE_CHECKING:
+try:
     import typer
-
+    from typer import Argument, Exit, Option
+except ModuleNotFoundError:
+    sys.exit("the command evodrop needs its extra: install evodrop[lab]")
+if TYPE_CHECKING:
     from evodrop.lab.panels import Panel
     from evodrop.lab.run import RunResult
     from evodrop.lab.verdicts import Outcome
-else:
-    try:
-        import typer
-    except ModuleNotFoundError:
-        sys.exit("the command evodrop needs its extra: install evodrop[lab]")
-from typer import Argument, Exit, Option
 
 __all__ = ["app", "main"]
 

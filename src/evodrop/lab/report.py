@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,28 +13,12 @@ from evodrop.lab.curves import Curve
 from evodrop.lab.data import DATASETS
 from evodrop.lab.figures import ERRORS, TITLES, interactive, series
 from evodrop.lab.panels import CHOICES
-from evodrop.lab.store import write_whole
 from evodrop.lab.verdicts import Outcome
 
-__all__ = ["event_writer", "make_page", "write_events", "write_report"]
+__all__ = ["NAME", "event_writer", "make_page", "write_events"]
 
 NAME = "report.html"
 EVENTS = "events.out.tfevents.*"
-
-
-def write_report(outcomes: Sequence[Outcome], out: str | os.PathLike[str], command: str) -> Path:
-    """Write the report of outcomes, and return its path.
-
-    Args:
-        outcomes: from :func:`evodrop.lab.verdicts.outcomes_of`.
-        out: the file to write, or a folder, where it is named ``report.html``.
-        command: that made the runs, for the page to say.
-    """
-    path = Path(out) / NAME if Path(out).is_dir() else Path(out)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
-    write_whole(path, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
-    return path
 
 
 def make_page(outcomes: Sequence[Outcome], command: str) -> str:

@@ -40,33 +40,19 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The results on one data set.
-
-    Attributes:
-        title: one plain line.
-        panel: of the paper, if the runs are those of one.
-        variants: what is compared, in order.
-        runs: every curve, tuning of steps included.
-        curves: for each label the curves that count, one per seed.
-        baseline: label of the variant that the others are measured against, if there is one.
-        summaries: a row of the table for each variant.
-        verdicts: on the claims of the panel.
-        shortened: what is less than the panel's protocol, in words.
-        edges: which variants have a step size at the edge of those tried, in words: a better one may lie beyond.
-        rates: the short runs that tried rates for each method, see :func:`rates_tried`.
-    """
+    """The results on one data set."""
 
     title: str
-    panel: Panel | None
-    variants: tuple[Variant, ...]
-    runs: tuple[Curve, ...]
-    curves: dict[str, list[Curve]]
-    baseline: str | None
+    panel: Panel | None  # of the paper, if the runs are those of one
+    variants: tuple[Variant, ...]  # in the order of the table
+    runs: tuple[Curve, ...]  # all of them, tuning of steps included
+    curves: dict[str, list[Curve]]  # for each label those that count, one per seed
+    baseline: str | None  # label of the variant that the others are measured against, if there is one
     summaries: list[Summary]
-    verdicts: list[Verdict]
-    shortened: tuple[str, ...]
-    edges: tuple[str, ...]
-    rates: dict[str, list[Curve]]
+    verdicts: list[Verdict]  # on the claims of the panel
+    shortened: tuple[str, ...]  # what is less than the panel's protocol, in words
+    edges: tuple[str, ...]  # whose step size is at the edge of those tried, in words: a better one may lie beyond
+    rates: dict[str, list[Curve]]  # the short runs that tried rates for each method, see rates_tried
 
     @property
     def challenger(self) -> str | None:
@@ -157,12 +143,12 @@ def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
     found: dict[str, list[Curve]] = {}
     for trial in trials:
         found.setdefault(trial.method, []).append(trial)
-    return {method: sorted(own, key=lambda one: (_cost(one), one.rate)) for method, own in found.items()}
 
+    def cost(trial: Curve) -> tuple[float, float]:
+        error = final_error(trial)
+        return math.inf if error is None else error, trial.rate
 
-def _cost(trial: Curve) -> float:
-    error = final_error(trial)
-    return math.inf if error is None else error
+    return {method: sorted(own, key=cost) for method, own in found.items()}
 
 
 def judge_panel(panel: Panel, curves: Mapping[str, Sequence[Curve]]) -> list[Verdict]:
