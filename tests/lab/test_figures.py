@@ -5,19 +5,19 @@ import os
 import numpy as np
 import pytest
 from helpers.synthetic import curve, layer, record, write_realistic, write_run
+from matplotlib.figure import Figure
+from scipy import sparse
 
 from evodrop.lab.curves import read_curves
-from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, interactive, save, series, styles_of
+from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, draw_theory, interactive, save, series, styles_of
 from evodrop.lab.groups import Variant
 from evodrop.lab.methods import METHODS
 from evodrop.lab.panels import PANELS, find_panel
 from evodrop.lab.summary import band_of
 from evodrop.lab.verdicts import outcomes_of
-from evodrop.theory.figure import COLOURS as THEORY
+from evodrop.theory import report
 
-
-def plots_of(outcome):
-    return {(plot.layer, plot.kind): plot for plot in series(outcome)}
+MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml", ".PNG": b"\x89PNG"}
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def outcome(tmp_path):
 
 def test_lines_of_errors_are_the_means_and_bands_over_the_seeds(outcome):
     for kind in ("clean", "noisy", "test"):
-        for line, (label, curves) in zip(plots_of(outcome)["", kind].lines, outcome.curves.items(), strict=True):
+        for line, (label, curves) in zip(series(outcome)["", kind], outcome.curves.items(), strict=True):
             band = band_of(curves, kind)
             assert line.name == label
-            np.testing.assert_array_equal(line.x, band.iterations)
+            np.testing.assert_array_equal(line.x, band[0])
             for drawn, expected in zip((line.y, line.low, line.high), band[1:], strict=True):
                 np.testing.assert_allclose(drawn, expected, rtol=1e-6)
 
@@ -43,7 +43,7 @@ def test_the_figure_shows_the_means_and_the_bands_and_says_of_what(outcome):
     names = ["standard", "evolutional"]
     for axes, kind in zip(figure.axes, ("clean", "test"), strict=True):
         assert [line.get_label() for line in axes.lines] == names
-        for line, band, own in zip(axes.lines, axes.collections, plots_of(outcome)["", kind].lines, strict=True):
+        for line, band, own in zip(axes.lines, axes.collections, series(outcome)["", kind], strict=True):
             np.testing.assert_array_equal(line.get_ydata(), own.y)
             edges = band.get_paths()[0].vertices[:, 1]
             assert (edges.min(), edges.max()) == (own.low.min(), own.high.max())
@@ -59,7 +59,7 @@ def test_what_diverged_or_is_unfinished_is_named_and_steps_that_differ(tmp_path)
         curve(tmp_path, [0.5, None], "diverged", seed=1),
         curve(tmp_path, [0.5], "running", seed=0, method="uniform", lr=0.1),
     ]
-    names = [line.name for line in plots_of(outcomes_of(curves)[0])["", "clean"].lines]
+    names = [line.name for line in series(outcomes_of(curves)[0])["", "clean"]]
     assert names == ["standard (step 0.005, 1 of 2 diverged)", "uniform (step 0.1, 1 of 1 unfinished)"]
 
 
@@ -73,43 +73,43 @@ def test_linear_models_count_examples(tmp_path):
     assert draw(outcome).axes[0].get_xlabel() == "examples seen"
 
 
-def test_figures_are_written_whole_and_the_same_each_time(outcome, tmp_path):
-    paths = [tmp_path / name for name in ("a.png", "a.pdf", "a.svg")]
-    save(outcome, *paths)
-    first = [path.read_bytes() for path in paths[:2]]
-    assert [data[:4] for data in first] == [b"\x89PNG", b"%PDF"]
-    save(outcome, *paths)
-    assert [path.read_bytes() for path in paths[:2]] == first
+@pytest.mark.parametrize("ending", MAGIC)
+def test_figures_are_written_whole_and_the_same_each_time(outcome, tmp_path, ending):
+    path = tmp_path / f"a{ending}"
+    (tmp_path / "plain").touch()
+    save(draw(outcome), path)
+    first = path.read_bytes()
+    assert first.startswith(MAGIC[ending])
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode  # read by whoever may read a new file
+    save(draw(outcome), path)
+    assert path.read_bytes() == first or ending == ".svg"
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_figure_that_fails_leaves_nothing(outcome, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"one of \.png, \.pdf, \.svg"):
-        save(outcome, tmp_path / "a.png", tmp_path / "a.gif")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        save(outcome, tmp_path / "a.png")
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith((".", "a."))]
+@pytest.mark.parametrize("place", [(Figure, "savefig"), (os, "fsync"), (os, "replace")])
+def test_a_figure_that_fails_leaves_nothing_and_the_old_one_as_it_was(outcome, tmp_path, monkeypatch, place):
+    monkeypatch.setattr(*place, lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
+    (tmp_path / "old.png").write_text("old")
+    for name in ("a.png", "old.png"):
+        with pytest.raises(OSError, match="disk full"):
+            save(draw(outcome), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["old.png"]
+    assert (tmp_path / "old.png").read_text() == "old"
 
 
 def test_the_axis_ends_where_the_steep_beginning_does_and_short_curves_have_no_say(tmp_path):
     long = [curve(tmp_path, [0.9] * 10 + [0.2] * 40)]
     short = [curve(tmp_path, [1.0] * 3, "diverged", method="uniform")]
-    after_a_fifth = band_of(long, "test").high[9]  # of 50 records
+    after_a_fifth = band_of(long, "test")[3][9]  # of 50 records
     assert draw(outcomes_of(long + short)[0]).axes[1].get_ylim() == pytest.approx((0, 1.1 * after_a_fifth))
     assert draw(outcomes_of([curve(tmp_path, [0.0])])[0]).axes[1].get_ylim() == (0, 1)
 
 
 def test_long_curves_are_thinned_but_keep_their_ends(tmp_path):
     errors = [0.5] * (3 * POINTS)
-    line = plots_of(outcomes_of([curve(tmp_path, errors)])[0])["", "clean"].lines[0]
+    line = series(outcomes_of([curve(tmp_path, errors)])[0])["", "clean"][0]
     assert len(line.x) == len(line.y) == POINTS
     assert (line.x[0], line.x[-1]) == (100.0, 100.0 * len(errors))
-
-
-def test_theory_and_laboratory_have_one_palette():
-    assert COLOURS.items() >= THEORY.items()
-    assert COLOURS["evolutional"] == COLOURS["data-dependent"]  # the same law
 
 
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
@@ -175,12 +175,12 @@ def test_a_ranking_has_room_for_those_that_diverged(tmp_path):
 def test_few_methods_and_those_of_a_panel_are_not_ranked(tmp_path):
     methods = ["standard", *(f"m{number}" for number in range(8))]
     curves = [curve(tmp_path, [0.5, 0.3 - 0.01 * at], method=method) for at, method in enumerate(methods)]
-    lines = plots_of(outcomes_of(curves)[0])["", "ranking"].lines
+    lines = series(outcomes_of(curves)[0])["", "ranking"]
     assert [line.name for line in lines] == methods[::-1]  # the last has the least error
     assert (lines[0].x, lines[0].y) == (pytest.approx([0.22]), pytest.approx([0.22]))
     assert np.isnan([lines[0].low, lines[0].high]).all()  # one seed has no interval
-    assert ("", "ranking") not in plots_of(outcomes_of(curves[:8])[0])
-    assert ("", "ranking") not in plots_of(outcomes_of(curves, find_panel("fig2-mnist"))[0])
+    assert ("", "ranking") not in series(outcomes_of(curves[:8])[0])
+    assert ("", "ranking") not in series(outcomes_of(curves, find_panel("fig2-mnist"))[0])
 
 
 @pytest.mark.parametrize("quantiles", [1, 3, 16, 64])
@@ -189,11 +189,11 @@ def test_layers_are_shares_of_their_units_and_deciles_of_their_probabilities(tmp
     seen = layer("drop", 0.5) | {"probs": probs.tolist()}
     records = [record(1, layers=[seen | {"noise": None}]), record(2, layers=[seen]), record(3, status="finished")]
     write_run(tmp_path, records, method="evolutional")
-    plots = plots_of(outcomes_of(read_curves([tmp_path]))[0])
+    plots = series(outcomes_of(read_curves([tmp_path]))[0])
     for kind in ("dead", "effective", "kept"):
-        assert plots["drop", kind].lines[0].y == pytest.approx([seen[kind] / 64] * 2, rel=1e-6)
-    np.testing.assert_allclose(plots["drop", "noise"].lines[0].y, [np.nan, seen["noise"]], rtol=1e-6)
-    (line,) = plots["drop", "probs"].lines
+        assert plots["drop", kind][0].y == pytest.approx([seen[kind] / 64] * 2, rel=1e-6)
+    np.testing.assert_allclose(plots["drop", "noise"][0].y, [np.nan, seen["noise"]], rtol=1e-6)
+    (line,) = plots["drop", "probs"]
     assert (line.x.tolist(), line.y.shape) == ([100.0, 200.0], (11, 2))
     expected = np.linspace(0, 2, 11) if quantiles > 1 else np.ones(11)  # 1 is the mean of the units
     np.testing.assert_allclose(line.y[:, 0], expected, rtol=1e-6, atol=1e-7)
@@ -202,12 +202,12 @@ def test_layers_are_shares_of_their_units_and_deciles_of_their_probabilities(tmp
 def test_what_is_never_known_has_no_line(tmp_path):
     unknown = layer("drop", 0.5) | {"noise": None, "kept": None, "probs": []}
     write_run(tmp_path, [record(1, layers=[unknown], status="finished")], method="gaussian")
-    assert [plot.kind for plot in series(outcomes_of(read_curves([tmp_path]))[0])] == ["dead", "effective"]
+    assert [kind for _, kind in series(outcomes_of(read_curves([tmp_path]))[0])] == ["dead", "effective"]
     write_run(tmp_path, [record(1, layers=[layer("drop", 0.5)], status="finished")], method="evolutional")
-    plots = plots_of(outcomes_of(read_curves([tmp_path]))[0])
+    plots = series(outcomes_of(read_curves([tmp_path]))[0])
     assert [kind for _, kind in plots] == ["probs", *LAYERS]
-    assert [line.name for line in plots["drop", "kept"].lines] == ["evolutional"]
-    assert [line.name for line in plots["drop", "dead"].lines] == ["evolutional", "gaussian"]
+    assert [line.name for line in plots["drop", "kept"]] == ["evolutional"]
+    assert [line.name for line in plots["drop", "dead"]] == ["evolutional", "gaussian"]
 
 
 def test_probabilities_open_on_the_challenger(tmp_path):
@@ -215,7 +215,49 @@ def test_probabilities_open_on_the_challenger(tmp_path):
         write_realistic(tmp_path, method, 0, 6, 0.02)
     (outcome,) = outcomes_of(read_curves([tmp_path]))
     assert outcome.challenger == "evolutional"
-    assert '"active":1' in interactive(plots_of(outcome)["dropout", "probs"], "p", outcome)
+    assert '"active":1' in interactive("probs", series(outcome)["dropout", "probs"], "p", outcome)
     (alone,) = outcomes_of([run for run in outcome.runs if run.method == "standard"])
     assert alone.challenger is None
-    assert '"active":0' in interactive(plots_of(alone)["dropout", "probs"], "p", alone)
+    assert '"active":0' in interactive("probs", series(alone)["dropout", "probs"], "p", alone)
+
+
+def test_theory_has_two_panels_with_the_lines_of_its_report():
+    X = np.random.default_rng(0).normal(size=(50, 20)) / np.arange(1, 21)
+    X[:, 3] = 0.0
+    made = report(X, 0.4)
+    probability, survival = draw_theory(made).axes
+    lines = {line.get_label(): line for line in probability.get_lines()}
+    assert list(lines) == ["uniform", "data-dependent"]
+    np.testing.assert_allclose(lines["uniform"].get_ydata(), 1 / 20)
+    np.testing.assert_array_equal(
+        lines["data-dependent"].get_ydata(), np.sort(made.noises["data-dependent"].chances)[::-1]
+    )
+    np.testing.assert_array_equal(lines["uniform"].get_xdata(), np.arange(1, 21))
+    assert (probability.get_xscale(), probability.get_yscale(), survival.get_yscale()) == ("log", "log", "linear")
+    lines = {line.get_label(): line for line in survival.get_lines()}
+    assert set(lines) == {"standard", "uniform", "data-dependent", "water-filling"}
+    for name, line in lines.items():
+        np.testing.assert_array_equal(line.get_ydata(), np.sort(made.noises[name].survival)[::-1])
+    assert len({line.get_color() for line in lines.values()}) == 4
+    for panel in (probability, survival):
+        assert panel.get_xlabel()
+        assert panel.get_ylabel()
+        assert [text.get_text() for text in panel.get_legend().get_texts()] == [
+            line.get_label() for line in panel.get_lines()
+        ]
+
+
+def test_many_units_are_drawn_by_few_points_from_the_first_to_the_last():
+    X = sparse.random_array((50, 200_000), density=0.01, rng=np.random.default_rng(0), format="csr")
+    made = report(X)
+    for panel in draw_theory(made).axes:
+        for line in panel.get_lines():
+            rank = line.get_xdata()
+            assert len(rank) <= 2000
+            assert (rank[0], rank[-1]) == (1, 200_000)
+    np.testing.assert_array_equal(line.get_ydata(), np.sort(made.noises[line.get_label()].survival)[::-1][rank - 1])
+
+
+def test_one_unit_and_one_example_make_a_picture_of_theory(tmp_path):
+    save(draw_theory(report([[3.0]])), tmp_path / "one.png")
+    assert (tmp_path / "one.png").stat().st_size > 5000

@@ -35,9 +35,10 @@ def test_runs_of_unequal_length_are_compared_where_all_have_been(tmp_path):
 
 
 def test_an_average_is_infinite_where_an_error_is_missing(tmp_path):
-    found = curve(tmp_path, [0.5, 0.3, None], "diverged")
+    found = curve(tmp_path, [0.5, 0.3, None], "running")
     assert average_error(found, 200) == pytest.approx(0.4)
     assert average_error(found) == average_error(found, 99) == math.inf
+    assert average_error(curve(tmp_path, [0.5, 0.3], "diverged")) == math.inf
 
 
 def test_the_results_are_those_of_the_chosen_step_one_per_seed(tmp_path):
@@ -68,7 +69,7 @@ def test_two_runs_of_a_seed_are_refused(tmp_path):
         final_curves(curves, EVOLUTIONAL)
 
 
-def test_options_that_change_nothing_for_a_method_do_not_tell_runs_apart(tmp_path):
+def test_options_that_change_nothing_for_a_method_do_not_set_runs_apart(tmp_path):
     assert key_of(curve(tmp_path, [0.5], match="noise")) == key_of(curve(tmp_path, [0.5]))
     assert key_of(curve(tmp_path, [0.5], method="none", rate=0.2)) == key_of(curve(tmp_path, [0.5], method="none"))
     assert key_of(curve(tmp_path, [0.5], rate=0.2)) != key_of(curve(tmp_path, [0.5]))
@@ -90,6 +91,13 @@ def test_variants_are_named_by_what_they_differ_in(tmp_path):
     labels = [variant.label for variant in variants_of(curves)]
     assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
     assert len(set(labels)) == 7
+
+
+def test_a_method_without_a_rate_is_not_another_rate(tmp_path):
+    curves = [curve(tmp_path, [0.5], method="none"), curve(tmp_path, [0.5], rate=0.2)]
+    assert [variant.label for variant in variants_of(curves)] == ["none", "standard"]
+    curves.append(curve(tmp_path, [0.5], method="uniform", rate=0.35))
+    assert [item.label for item in variants_of(curves)] == ["none", "standard, rate 0.2", "uniform, rate 0.35"]
 
 
 def test_variants_are_described():

@@ -236,7 +236,7 @@ def test_methods_differ_in_their_noise_alone(name, method):
 
 def test_a_method_that_does_not_fit_a_network_is_refused():
     """In SVHN's a locally connected layer comes before the dropout, and dropconnect has no weights to drop."""
-    with pytest.raises(ValueError, match=r"dropconnect drops the weights of the nn.Linear or nn.Conv2d before"):
+    with pytest.raises(ValueError, match=r"DropConnectLinear works on the nn.Linear or nn.Conv2d before"):
         build_network("svhn", "dropconnect")
 
 

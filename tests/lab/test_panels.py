@@ -228,6 +228,7 @@ def test_a_quick_look_is_short_and_what_is_asked_for_goes_before_it():
     [
         ({"epochs": 0}, "epochs is 0, but it takes an integer of at least 1"),
         ({"epochs": 0, "quick": True}, "epochs is 0"),
+        ({"seeds": 0}, "seeds is 0, but it takes an integer of at least 1"),
         ({"tuning_epochs": -1}, "epochs is -1"),
         ({"grid": []}, "numbers above 0, at least one"),
         ({"grid": [0.1, -1]}, "numbers above 0"),

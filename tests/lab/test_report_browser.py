@@ -8,7 +8,7 @@ from helpers.synthetic import write_errors, write_realistic
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel
-from evodrop.lab.report import write_report
+from evodrop.lab.report import make_page
 from evodrop.lab.verdicts import outcomes_of
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
@@ -28,7 +28,8 @@ def page(tmp_path_factory):
             write_realistic(out / "runs", method, seed, speed, floor=0.2 / speed, layers=layers)
     write_errors(out / "runs", [0.9, 0.8, None], "diverged", method=EVIL)
     outcomes = outcomes_of(read_curves([out / "runs"]), find_panel("fig2-mnist"))
-    return write_report(outcomes, out, "evodrop compare")
+    (out / "report.html").write_text(make_page(outcomes, "evodrop compare"))
+    return out / "report.html"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,8 @@ def test_a_ranking_names_all_methods_and_says_where_the_baseline_is(browser, tmp
         for seed in range(2):
             write_errors(tmp_path / "runs", [0.5, 0.3 - 0.01 * at + 0.02 * seed], method=name, seed=seed)
     write_errors(tmp_path / "runs", [0.5, None], "diverged", method="none")
-    browser.open(write_report(outcomes_of(read_curves([tmp_path / "runs"])), tmp_path, ""), width, dark=dark)
+    (tmp_path / "report.html").write_text(make_page(outcomes_of(read_curves([tmp_path / "runs"])), ""))
+    browser.open(tmp_path / "report.html", width, dark=dark)
     browser.wait_until(DRAWN)
     ticks = browser.run("[...document.querySelectorAll('#ranking-0-0 .ytick text')].map(tick => tick.textContent)")
     assert sorted(ticks) == sorted([*names, "none (1 of 1 diverged)"])

@@ -6,7 +6,7 @@ from helpers.synthetic import curve, write_errors
 from evodrop.lab.claims import CLAIMS, Claim
 from evodrop.lab.curves import read_curve
 from evodrop.lab.panels import find_panel
-from evodrop.lab.summary import Interval, Summary, Target
+from evodrop.lab.summary import Interval, Summary
 from evodrop.lab.verdicts import (
     judge,
     judge_panel,
@@ -19,7 +19,6 @@ from evodrop.lab.verdicts import (
 
 MNIST = find_panel("fig2-mnist")
 UNKNOWN = Interval(None, None, None, 0)
-REACHED = Target(UNKNOWN, 3, 3, UNKNOWN)
 
 
 def claim(**changes):
@@ -28,7 +27,7 @@ def claim(**changes):
 
 
 def summary(**changes):
-    row = Summary("e", 0.1, (0, 1, 2), *[UNKNOWN] * 6, *[REACHED] * 2, None, 0, 0)
+    row = Summary("e", 0.1, (0, 1, 2), *[UNKNOWN] * 8, {}, None, 0, 0)
     return row._replace(**changes)
 
 
@@ -90,6 +89,7 @@ def test_what_is_not_finished_decides_nothing(who):
     row, late = summary(test_change=Interval(-0.5, -0.6, -0.4, 3)), summary(unfinished=2)
     found = judge(claim(), late, row) if who == "challenger" else judge(claim(), row, late)
     assert (found.verdict, found.measured) == ("inconclusive", "2 runs are not finished")
+    assert judge(claim(), summary(unfinished=1), summary()).measured == "1 run is not finished"
 
 
 @pytest.mark.parametrize("metric", ["to_training", "to_test"])
@@ -104,7 +104,7 @@ def test_what_is_not_finished_decides_nothing(who):
     ],
 )
 def test_how_soon_is_judged_by_the_interval_and_says_how_many_never_reached_it(metric, low, high, reached, expected):
-    row = summary(**{metric: Target(UNKNOWN, 3, reached, Interval((low + high) / 2, low, high, 3))})
+    row = summary(**{metric: Interval((low + high) / 2, low, high, 3)}, targets={metric: (None, reached, 3)})
     found = judge(claim(metric=metric, below=-1 / 3), row, summary())
     assert found.verdict == expected
     assert found.measured.endswith(
@@ -141,7 +141,7 @@ def test_faster_asks_for_no_target(tmp_path):
     curves = [curve(tmp_path, [0.9, 0.8, 0.5, 0.1 + 0.01 * seed], seed=seed) for seed in range(3)]
     curves += [curve(tmp_path, [0.2, 0.2, 0.2, 0.2], method="evolutional", seed=seed) for seed in range(3)]
     (outcome,) = outcomes_of(curves, MNIST)
-    assert outcome.summaries[1].to_training.reached == 0
+    assert outcome.summaries[1].targets["to_training"][1] == 0
     assert [item.verdict for item in outcome.verdicts] == ["holds", "holds"]
 
 

@@ -26,34 +26,21 @@ METRICS = {  # fields of a summary, in words
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One statement.
+    """One statement."""
 
-    Attributes:
-        id: its name in files.
-        panel: the panel that measures it.
-        place: where the paper says it; "not in the paper" for the same claim on other data.
-        words: what it says, in our words.
-        metric: a key of :data:`METRICS`.
-        below: the metric is less than this if the claim holds; negative is an improvement.
-        within: or else, it is at most this far from 0.
-        reading: how words without a number became a number.
-        method, against: labels of what is measured, and against what; the panel's challenger and baseline by default.
-    """
-
-    id: str
-    panel: str
-    place: str
-    words: str
-    metric: str
-    below: float = 0.0
-    within: float | None = None
-    reading: str = ""
-    method: str | None = None
-    against: str | None = None
+    id: str  # in files
+    panel: str  # that measures it
+    place: str  # where the paper says it, or ELSEWHERE
+    words: str  # what it says, in ours
+    metric: str  # a key of METRICS
+    below: float = 0.0  # the metric is less than this if the claim holds; negative is an improvement
+    within: float | None = None  # or else, it is at most this far from 0
+    reading: str = ""  # how words without a number became a number
+    method: str | None = None  # label of what is measured, if not the panel's challenger
+    against: str | None = None  # label of what it is measured against, if not the panel's baseline
 
     @property
     def in_paper(self) -> bool:
-        """Whether the paper makes it, and not we on other data."""
         return self.place != ELSEWHERE
 
 

@@ -15,18 +15,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-if TYPE_CHECKING:
+try:
     import typer
-
+    from typer import Argument, Exit, Option
+except ModuleNotFoundError:
+    sys.exit("the command evodrop needs its extra: install evodrop[lab]")
+if TYPE_CHECKING:
     from evodrop.lab.panels import Panel
     from evodrop.lab.run import RunResult
     from evodrop.lab.verdicts import Outcome
-else:
-    try:
-        import typer
-    except ModuleNotFoundError:
-        sys.exit("the command evodrop needs its extra: install evodrop[lab]")
-from typer import Argument, Exit, Option
 
 __all__ = ["app", "main"]
 
@@ -57,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
         message = str(error)
         if isinstance(error, FileNotFoundError) and error.filename:  # the system's own words
             message = f"there is no file {str(error.filename)!r}; check its name, or give the whole path"
+        elif isinstance(error, ModuleNotFoundError) and error.name:
+            message = f"{error.name} is missing; install evodrop[lab]"
         for argument, option in OPTIONS.items():
             message = message.replace(argument, option)
         sys.exit(f"evodrop: {message}")
@@ -262,14 +261,14 @@ def theory(
     from rich.console import Console
     from rich.markup import escape
 
-    from evodrop._checks import checked_rate
-    from evodrop.lab.theory_figure import check_path, save
+    from evodrop.lab.figures import draw_theory, save
     from evodrop.linear import iter_svmlight
     from evodrop.theory import report
     from evodrop.theory.bounds import checked_positive
 
-    picture = check_path(plot or f"{_plain_stem(file)}-theory.png")
-    checked_rate(rate)
+    picture = plot or Path(f"{_plain_stem(file)}-theory.png")
+    if picture.suffix.lower() not in (".png", ".pdf", ".svg") or not picture.parent.is_dir():
+        raise ValueError(f"--plot is {str(picture)!r}, but it is a .png, .pdf or .svg in a folder that is there")
     checked_positive(radius, "--radius", "the norm of the weights")
 
     def blocks() -> Iterator[Any]:
@@ -282,7 +281,7 @@ def theory(
 
     prediction = report(blocks(), rate, r=radius)
     print(prediction)
-    save(prediction, picture)
+    save(draw_theory(prediction), picture)
     print(f"\nplot: {picture}")
 
 

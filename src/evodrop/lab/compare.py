@@ -55,8 +55,8 @@ def panel_for(
     from evodrop.lab.training.network import check_fit
 
     loaded = load_once(dataset, data)
-    is_text, is_digits = isinstance(loaded, Documents), dataset == "digits"
-    if isinstance(loaded, Documents):
+    is_digits = dataset == "digits"
+    if is_text := isinstance(loaded, Documents):
         if network not in ("auto", LINEAR):
             raise ValueError(f"--network is {network!r}, but text is learned by a linear model; leave it out")
         network = LINEAR
@@ -70,7 +70,7 @@ def panel_for(
             f"--match is {match!r} and --rate is 'tune', but a match sets methods equal at one rate, and tuning gives "
             "each its own; name a rate, or leave the match out"
         )
-    fraction = _number("--rate", "0.5" if rate == "tune" else rate, "in [0, 1), or 'tune'")
+    fraction = 0.5 if rate == "tune" else _number(rate)
     if not 0 <= fraction < 1:
         raise ValueError(f"--rate is {rate!r}, but it is a number in [0, 1), or 'tune'")
     known = {  # of two panels on the same data, the first is the main one
@@ -78,7 +78,7 @@ def panel_for(
     }
     step = DIGITS_STEP if is_digits else known.get((dataset, network))
     if lr is not None:
-        step = None if lr == "grid" else _number("--lr", lr, "above 0, or 'grid' to choose from the paper's grid")
+        step = None if lr == "grid" else _number(lr)
         if step is not None and not 0 < step < math.inf:
             raise ValueError(f"--lr is {lr!r}, but it is a number above 0, or 'grid' to choose from the paper's grid")
     usual = DIGITS_EPOCHS if is_digits else TEXT_EPOCHS if is_text else EPOCHS
@@ -102,11 +102,11 @@ def panel_for(
     )
 
 
-def _number(option: str, text: str, rule: str) -> float:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{option} is {text!r}, but it is a number {rule}") from None
+        return math.nan  # in no range
 
 
 def _variants(methods: Sequence[str] | None, network: str, match: str, rate: float) -> tuple[Variant, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import VALIDATION
+from evodrop.lab.groups import counted
 from evodrop.lab.methods import methods_of
 from evodrop.lab.panels import PANELS, Panel, find_panel
 from evodrop.lab.run import FAILED, FINAL, Run, RunResult
@@ -96,8 +97,8 @@ def rate_trials(panel: Panel) -> list[Run]:
     if tuned and count < 2:
         raise ValueError(
             "--rate is 'tune', which tries rates for half as many epochs as the comparison has, but "
-            f"{panel.seeds} seeds of {panel.epochs} epochs leave {budget}, and two rates need one each; give more "
-            "epochs or seeds, or a rate"
+            f"{counted(panel.seeds, 'seed')} of {counted(panel.epochs, 'epoch')} leave {budget}, and two rates need "
+            "one each; give more epochs or seeds, or a rate"
         )
     rates = [RATES[(2 * at + 1) * len(RATES) // (2 * count)] for at in range(count)]  # evenly spread
     short = dataclasses.replace(
@@ -115,8 +116,8 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
 
     Of a panel all runs in the folders count that belong to it and have come to their end.
     """
-    from evodrop.lab.figures import save
-    from evodrop.lab.report import write_report
+    from evodrop.lab.figures import draw, save
+    from evodrop.lab.report import NAME, make_page
 
     curves = read_curves(folders)
     if panel is not None:
@@ -127,10 +128,10 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
     out.mkdir(parents=True, exist_ok=True)
     for at, outcome in enumerate(outcomes):
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
-        save(outcome, out / f"{name}.png", out / f"{name}.pdf")
+        save(draw(outcome), out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
         write_verdicts([verdict for outcome in outcomes for verdict in outcome.verdicts], out / VERDICTS_FILE)
-    write_report(outcomes, out, command)
+    write_whole(out / NAME, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
     return outcomes
 
 

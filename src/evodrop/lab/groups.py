@@ -22,22 +22,15 @@ Key = tuple[str, str, str, float]
 
 
 class Variant(NamedTuple):
-    """A method in a network, at a rate: one of the things that are compared.
+    """A method in a network, at a rate: one of the things that are compared."""
 
-    Attributes:
-        label: its name in tables and legends.
-        network, method, match, rate: of its runs.
-        added: whether it is ours, not the paper's.
-        short: its name on the command line, where the label has a comma or space.
-    """
-
-    label: str
+    label: str  # in tables and legends
     network: str
     method: str
     match: str = "draws"
     rate: float = 0.5
-    added: bool = False
-    short: str = ""
+    added: bool = False  # by us, not the paper
+    short: str = ""  # on the command line, where the label has a comma or space
 
     @property
     def name(self) -> str:
@@ -46,7 +39,6 @@ class Variant(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What tells its runs from those of others."""
         return key_of(self)
 
     @property
@@ -58,7 +50,7 @@ class Variant(NamedTuple):
 
 
 def key_of(item: Variant | Curve) -> Key:
-    """What tells the runs of a variant apart: options that change nothing for its method do not count."""
+    """What sets the runs of a variant apart: options that change nothing for its method do not count."""
     method = methods_of(item.network).get(item.method)
     match = item.match if method is None or method.uses_match else "draws"
     return item.network, item.method, match, item.rate if method is None or method.uses_rate else 0.5
@@ -72,14 +64,13 @@ def variants_of(curves: Iterable[Curve], known: Sequence[Variant] = ()) -> list[
     order = {(key[0], method): at for key in rest for at, method in enumerate(methods_of(key[0]))}
     rest.sort(key=lambda key: (order.get(key[:2], len(order)), *key[1:], key[0]))
     several_networks = len({network for network, *_ in keys}) > 1
-    several_rates = len({rate for *_, rate in keys}) > 1
-    for network, method, match, rate in rest:
-        entry = methods_of(network).get(method)
+    rates = {key: key[3] for key in keys if (known_as := methods_of(key[0]).get(key[1])) is None or known_as.uses_rate}
+    several_rates = len(set(rates.values())) > 1
+    for key in rest:
+        network, method, match, rate = key
         label = method + MATCHED.get(match, f", matched {match}")
-        if several_rates and (entry is None or entry.uses_rate):
-            label += f", rate {rate:g}"
-        if several_networks:
-            label += f" in {network}"
+        label += f", rate {rate:g}" if several_rates and key in rates else ""
+        label += f" in {network}" if several_networks else ""
         found.append(Variant(label, network, method, match, rate))
     return found
 
@@ -132,7 +123,12 @@ def choose_step(curves: Sequence[Curve]) -> float:
 def average_error(curve: Curve, reached: float = math.inf, kind: str = "clean") -> float:
     """An error, that on clean training data or "test", averaged over the records up to an iteration.
 
-    It is small if the error fell fast, and infinite if it is missing from a record.
+    It is small if the error fell fast, and infinite if the run diverged or a record lacks it.
     """
     errors: Floats = getattr(curve, kind)[curve.iterations <= reached]
-    return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() else math.inf
+    return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() and not curve.diverged else math.inf
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

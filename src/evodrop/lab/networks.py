@@ -24,6 +24,7 @@ digits               not in the paper: two hidden layers, for the small digits o
 from __future__ import annotations
 
 import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -38,6 +39,7 @@ __all__ = ["NETWORKS", "Network", "ResponseNorm", "build_network", "initialize"]
 
 M = TypeVar("M", bound=nn.Module)
 MakeDropout = Callable[[], nn.Module | None]  # makes one fresh layer; None leaves its place empty
+_max_pool, _mean_pool = (partial(pool, ceil_mode=True) for pool in (nn.MaxPool2d, nn.AvgPool2d))
 
 
 def digits(dropout: MakeDropout) -> nn.Sequential:
@@ -138,19 +140,7 @@ def cifar10_caffe(dropout: MakeDropout, normalised: bool, unit: Callable[[], nn.
 
 
 def _stack(**layers: nn.Module | None) -> nn.Sequential:
-    network = nn.Sequential()
-    for name, layer in layers.items():
-        if layer is not None:
-            network.add_module(name, layer)
-    return network
-
-
-def _max_pool(size: int, stride: int) -> nn.Module:
-    return nn.MaxPool2d(size, stride, ceil_mode=True)
-
-
-def _mean_pool(size: int, stride: int) -> nn.Module:
-    return nn.AvgPool2d(size, stride, ceil_mode=True)
+    return nn.Sequential(OrderedDict((name, layer) for name, layer in layers.items() if layer is not None))
 
 
 BETA = 0.75  # of every network of the paper, and x^-0.75 needs no pow: r sqrt(r) with r = 1 / sqrt(x)

@@ -14,7 +14,7 @@ from typing import Any
 
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import DATASETS
-from evodrop.lab.groups import Variant, choose_step, key_of
+from evodrop.lab.groups import Variant, choose_step, counted, key_of
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import Run
 
@@ -47,23 +47,6 @@ CHOICES = {
 class Panel:
     """What is compared and how: a panel of a figure, or the question of ``evodrop compare``.
 
-    Attributes:
-        id: its name on the command line.
-        place: where it is in the paper, or what of the paper it follows.
-        title: in plain words.
-        dataset, network: their names; the network is :data:`LINEAR` for logistic regression.
-        examples: for training, to compute how many iterations there will be.
-        variants: what is compared.
-        baseline: label of the variant that the others are measured against.
-        challenger: label of the paper's proposal.
-        grid: initial step sizes, tuned for each variant apart.
-        good_step: the step size that a quick look takes instead.
-        epochs, seeds, quick_epochs: how long, how often, and how long for a quick look.
-        tuning_epochs: of the runs that only choose the step; as many as of the others by default, as in the paper.
-        decay: the step falls to a tenth after these shares of the epochs.
-        batch_size, momentum, weight_std: of the training; a linear model takes one example at a time.
-        least_spacing: iterations between two records, at least: an evaluation costs as much as some thirty of them.
-
     Examples:
         >>> panel = find_panel("fig2-mnist").cut(methods=("standard", "evolutional"), seeds=2)
         >>> [run.id[:-10] for run in panel.tuning_runs()][:2]
@@ -72,26 +55,30 @@ class Panel:
         [0, 0, 1, 1]
     """
 
-    id: str
-    place: str
-    title: str
+    id: str  # on the command line
+    place: str  # in the paper, or what of the paper it follows
+    title: str  # in plain words
     dataset: str
-    network: str
-    examples: int
+    network: str  # LINEAR for logistic regression
+    examples: int  # for training: how many iterations will there be?
     variants: tuple[Variant, ...]
-    baseline: str
-    challenger: str
-    grid: tuple[float, ...]
-    good_step: float
+    baseline: str  # label of the variant that the others are measured against
+    challenger: str  # label of the paper's proposal
+    grid: tuple[float, ...]  # initial step sizes, tuned for each variant apart
+    good_step: float  # what a quick look takes instead
     epochs: int
     quick_epochs: int = 2
     seeds: int = 3
-    tuning_epochs: int | None = None
-    decay: tuple[float, ...] = (2 / 3, 5 / 6)
-    batch_size: int = 128
+    tuning_epochs: int | None = None  # of the runs that only choose the step; None is as many as all, as in the paper
+    decay: tuple[float, ...] = (2 / 3, 5 / 6)  # the step falls to a tenth after these shares of the epochs
+    batch_size: int = 128  # a linear model takes one example at a time
     momentum: float = 0.9
     weight_std: float = 0.01
-    least_spacing: int = 100
+    least_spacing: int = 100  # iterations between two records: an evaluation costs as much as some thirty of them
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise ValueError(f"seeds is {self.seeds}, but it takes an integer of at least 1")
 
     def cut(
         self,
@@ -110,9 +97,8 @@ class Panel:
             epochs, seeds, grid, tuning_epochs: instead of the panel's. Decreases of the step move with the epochs.
             quick: a few epochs, two seeds, one step size; the arguments above go before it.
         """
-        changes: dict[str, Any] = {}
-        if quick:
-            changes = {"epochs": self.quick_epochs, "seeds": QUICK_SEEDS, "grid": (self.good_step,)}
+        short = {"epochs": self.quick_epochs, "seeds": QUICK_SEEDS, "grid": (self.good_step,)}
+        changes: dict[str, Any] = short if quick else {}
         given = {"epochs": epochs, "seeds": seeds, "tuning_epochs": tuning_epochs}
         changes |= {name: value for name, value in given.items() if value is not None}
         if methods is not None:
@@ -129,10 +115,7 @@ class Panel:
         return dataclasses.replace(self, **changes)
 
     def tuning_runs(self) -> list[Run]:
-        """The first stage: each variant with each step size, first seed.
-
-        Those of a step follow each other, so that whatever else the machine does falls on all variants alike.
-        """
+        """The first stage: each variant with each step size, first seed. Variants take turns, to share the machine."""
         epochs = self.tuning_epochs or self.epochs
         return [self._run(variant, 0, step, epochs) for step in self.grid for variant in self.variants]
 
@@ -140,21 +123,16 @@ class Panel:
         """The step size of each variant, by label, from the curves of the first stage; others do no harm."""
         chosen = {}
         for variant in self.variants:
-            own = [
-                curve
-                for curve in curves
-                if self.owns(curve)
-                and key_of(curve) == variant.key
-                and (curve.seed, curve.epochs) == (0, self.tuning_epochs or self.epochs)
-                and curve.lr in self.grid
-            ]
+            wanted = (self.dataset, variant.key, 0, self.tuning_epochs or self.epochs)
+            first = [one for one in curves if (one.dataset, key_of(one), one.seed, one.epochs) == wanted]
+            own = [curve for curve in first if curve.lr in self.grid]
             if not own:
                 raise ValueError(f"there is no run of {variant.label!r} to choose its step size from; run them first")
             chosen[variant.label] = choose_step(own)
         return chosen
 
     def final_runs(self, steps: Mapping[str, float]) -> list[Run]:
-        """The second stage: each variant at its step size, all seeds; those of a seed follow each other."""
+        """The second stage: each variant at its step size, all seeds."""
         return [
             self._run(variant, seed, steps[variant.label], self.epochs)
             for seed in range(self.seeds)
@@ -169,15 +147,14 @@ class Panel:
         """In words, what runs of so many epochs and seeds, tuned over a grid, leave out of the protocol or change."""
         words, steps = [], set(grid)
         if epochs < self.epochs:
-            words.append(f"{epochs} epoch{'s' if epochs > 1 else ''} per run, not {self.epochs}")
+            words.append(f"{counted(epochs, 'epoch')} per run, not {self.epochs}")
         if seeds < self.seeds:
-            words.append(f"{seeds} seed{'s' if seeds > 1 else ''} per method, not {self.seeds}")
+            words.append(f"{counted(seeds, 'seed')} per method, not {self.seeds}")
         if steps != set(self.grid):
             tried, all_steps = (", ".join(f"{step:g}" for step in sorted(some)) for some in (steps, set(self.grid)))
             words.append(f"step sizes tried: {tried}, not {all_steps}")
         if tuning_epochs < epochs:
-            plural = "s" if tuning_epochs > 1 else ""
-            words.append(f"step sizes chosen by runs of {tuning_epochs} epoch{plural}, not {epochs}")
+            words.append(f"step sizes chosen by runs of {counted(tuning_epochs, 'epoch')}, not {epochs}")
         return words
 
     def _run(self, variant: Variant, seed: int, step: float, epochs: int) -> Run:
@@ -208,21 +185,25 @@ def _examples(dataset: str) -> int:
     return entry.train if entry.test else entry.train - entry.train // 5
 
 
+def _matched_noise(network: str, method: str) -> Variant:
+    return Variant(f"{method}, matched noise", network, method, "noise", added=True, short=f"{method}-noise")
+
+
 def _linear(dataset: str, name: str, place: str, grid: tuple[float, ...] = LINEAR_GRID, suffix: str = "") -> Panel:
-    matched = Variant("data-dependent, matched noise", LINEAR, "data-dependent", "noise", short="data-dependent-noise")
-    added = (matched, Variant("water-filling", LINEAR, "water-filling"), Variant("none", LINEAR, "none"))
+    by_paper = ", steps of the paper" if suffix else ""
     return Panel(
         id=f"fig1-{dataset}{suffix}",
         place=place,
-        title=f"data-dependent against standard dropout: logistic regression on {name}"
-        + (", steps of the paper" if suffix else ""),
+        title=f"data-dependent against standard dropout: logistic regression on {name}{by_paper}",
         dataset=dataset,
         network=LINEAR,
         examples=_examples(dataset),
         variants=(
             Variant("standard", LINEAR, "standard"),
             Variant("data-dependent", LINEAR, "data-dependent"),
-            *(variant._replace(added=True) for variant in added),
+            _matched_noise(LINEAR, "data-dependent"),
+            Variant("water-filling", LINEAR, "water-filling", added=True),
+            Variant("none", LINEAR, "none", added=True),
         ),
         baseline="standard",
         challenger="data-dependent",
@@ -237,11 +218,6 @@ def _linear(dataset: str, name: str, place: str, grid: tuple[float, ...] = LINEA
     )
 
 
-def _matched_noise(network: str) -> Variant:
-    label, short = "evolutional, matched noise", "evolutional-noise"
-    return Variant(label, network, "evolutional", "noise", added=True, short=short)
-
-
 def _deep(dataset: str, name: str, place: str, epochs: int, good_step: float) -> Panel:
     return Panel(
         id=f"fig2-{dataset}",
@@ -253,7 +229,7 @@ def _deep(dataset: str, name: str, place: str, epochs: int, good_step: float) ->
         variants=(
             Variant("standard", dataset, "standard"),
             Variant("evolutional", dataset, "evolutional"),
-            _matched_noise(dataset),
+            _matched_noise(dataset, "evolutional"),
             Variant("none", dataset, "none", added=True),
         ),
         baseline="standard",
@@ -277,7 +253,7 @@ _BATCH_NORMALISATION = Panel(
         Variant("BN + standard", "cifar10-bn", "standard", short="bn-standard"),
         Variant("BN, sigmoid units", "cifar10-bn-sigmoid", "none", short="bn-sigmoid"),
         Variant("evolutional", "cifar10-nobn", "evolutional"),
-        _matched_noise("cifar10-nobn"),
+        _matched_noise("cifar10-nobn", "evolutional"),
     ),
     baseline="BN + standard",
     challenger="evolutional",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,44 +11,30 @@ from typing import Any
 from evodrop.lab import tables
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import DATASETS
-from evodrop.lab.figures import ERRORS, Plot, interactive, series
+from evodrop.lab.figures import ERRORS, TITLES, interactive, series
 from evodrop.lab.panels import CHOICES
-from evodrop.lab.store import write_whole
 from evodrop.lab.verdicts import Outcome
 
-__all__ = ["event_writer", "make_page", "write_events", "write_report"]
+__all__ = ["NAME", "event_writer", "make_page", "write_events"]
 
 NAME = "report.html"
 EVENTS = "events.out.tfevents.*"
-
-
-def write_report(outcomes: Sequence[Outcome], out: str | os.PathLike[str], command: str) -> Path:
-    """Write the report of outcomes, and return its path.
-
-    Args:
-        outcomes: from :func:`evodrop.lab.verdicts.outcomes_of`.
-        out: the file to write, or a folder, where it is named ``report.html``.
-        command: that made the runs, for the page to say.
-    """
-    path = Path(out) / NAME if Path(out).is_dir() else Path(out)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(path.parent)!r} to write {path.name!r} in; make it first")
-    write_whole(path, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
-    return path
 
 
 def make_page(outcomes: Sequence[Outcome], command: str) -> str:
     """The page of outcomes, as HTML. Whatever comes from records is text in it."""
     if not outcomes:
         raise ValueError("there is nothing to report yet: none of the runs has a record")
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"a report needs {error.name}; install evodrop[lab]") from error
-    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    loader = PackageLoader("evodrop.lab")
-    words = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, **blocks)
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    words = Environment(
+        loader=PackageLoader("evodrop.lab"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     runs = [run for outcome in outcomes for run in outcome.runs]
     data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
     return words.get_template(NAME).render(
@@ -70,15 +55,15 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
     )
 
 
-def _drawn(outcome: Outcome, at: int) -> dict[str, list[tuple[Plot, str]]]:
-    """For each layer its plots and their HTML; those of no layer under an empty name."""
-    groups: dict[str, list[Plot]] = {"": []}
-    for plot in series(outcome):
-        groups.setdefault(plot.layer, []).append(plot)
-    return {
-        name: [(plot, interactive(plot, f"{plot.kind}-{at}-{number}", outcome)) for plot in plots]
-        for number, (name, plots) in enumerate(groups.items())
-    }
+def _drawn(outcome: Outcome, at: int) -> dict[str, list[dict[str, Any]]]:
+    """For each layer its plots; those of no layer under an empty name."""
+    groups: dict[str, list[dict[str, Any]]] = {"": []}
+    for (layer, kind), lines in series(outcome).items():
+        own = groups.setdefault(layer, [])
+        number = list(groups).index(layer)
+        drawn = interactive(kind, lines, f"{kind}-{at}-{number}", outcome)
+        own.append({"kind": kind, "title": TITLES[kind], "lines": lines, "drawn": drawn})
+    return groups
 
 
 def _listed(run: Curve, part: str) -> str:

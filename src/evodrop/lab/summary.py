@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from evodrop.lab.curves import Curve, Floats
 from evodrop.lab.groups import average_error
 from evodrop.lab.run import RUNNING
 
-__all__ = ["Interval", "Summary", "Target", "final_error", "interval", "relative_change", "smooth", "summarise"]
+__all__ = ["Interval", "Summary", "band_of", "final_error", "interval", "relative_change", "smooth", "summarise"]
 
 LEVEL = 0.95
 WIDEST = 5  # records of a window
@@ -79,21 +80,11 @@ def relative_change(values: Iterable[float | None], references: Iterable[float |
         True
     """
     pairs = list(zip(values, references, strict=True))
-    known = [(value, reference) for value, reference in pairs if value is not None and reference is not None]
-    own, theirs = np.array(known, np.float64).reshape(-1, 2).T
-    if len(known) < len(pairs) or not known or not theirs.mean() > 0:
+    own, theirs = np.array(pairs, np.float64).reshape(-1, 2).T  # None becomes nan
+    if not pairs or not np.isfinite([own, theirs]).all() or not theirs.mean() > 0:
         return Interval(None, None, None, len(pairs))
     ratio = own.mean() / theirs.mean()
     return interval((own - ratio * theirs) / theirs.mean() + (ratio - 1.0))
-
-
-class Target(NamedTuple):
-    """How soon a variant is as good as the baseline at its end."""
-
-    iterations: Interval  # until then, or the whole run
-    asked: int  # seeds in which the baseline gives a target
-    reached: int  # seeds in which the variant reaches it
-    change: Interval  # of the iterations, relative to the baseline's
 
 
 class Summary(NamedTuple):
@@ -108,8 +99,9 @@ class Summary(NamedTuple):
     test_difference: Interval  # of the test error, less the baseline's
     training_pace: Interval  # change of the training error averaged over the run, relative to the baseline's
     test_pace: Interval  # the same of the test error
-    to_training: Target
-    to_test: Target
+    to_training: Interval  # change of the iterations to the target of the training error, relative to the baseline's
+    to_test: Interval  # the same of the test error
+    targets: dict[str, tuple[float | None, int, int]]  # of both: mean iterations, seeds that reach it, seeds with one
     seconds: float | None  # of the processor per iteration, median over the seeds
     diverged: int  # seeds that did
     unfinished: int  # seeds whose runs have not come to their end
@@ -128,6 +120,7 @@ def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> 
         if not curves:
             continue
         pairs = [(curve, references[curve.seed]) for curve in curves if curve.seed in references]
+        (to_training, training_target), (to_test, test_target) = _target(pairs, TRAINING), _target(pairs, TEST)
         own, theirs = ([final_error(pair[side]) for pair in pairs] for side in (0, 1))
         gaps = (None if a is None or b is None else a - b for a, b in zip(own, theirs, strict=True))
         seconds = [curve.cpu_seconds for curve in curves if curve.cpu_seconds is not None]
@@ -142,8 +135,9 @@ def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> 
                 test_difference=interval(gaps),
                 training_pace=_pace(pairs, TRAINING),
                 test_pace=_pace(pairs, TEST),
-                to_training=_target(pairs, TRAINING),
-                to_test=_target(pairs, TEST),
+                to_training=to_training,
+                to_test=to_test,
+                targets={"to_training": training_target, "to_test": test_target},
                 seconds=statistics.median(seconds) if seconds else None,
                 diverged=sum(curve.diverged for curve in curves),
                 unfinished=sum(curve.status == RUNNING for curve in curves),
@@ -177,21 +171,18 @@ def final_error(curve: Curve, kind: str = TEST) -> float | None:
 
 def _pace(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Interval:
     """The change of the error averaged over the iterations that both runs of a pair have."""
-    averages: tuple[list[float | None], list[float | None]] = ([], [])
-    for pair in pairs:
-        end = min(curve.iterations[-1] for curve in pair)
-        for curve, values in zip(pair, averages, strict=True):
-            average = average_error(curve, end, kind)
-            values.append(None if curve.diverged or math.isinf(average) else average)
-    return relative_change(*averages)
+    ends = [min(curve.iterations[-1] for curve in pair) for pair in pairs]
+    own, theirs = (
+        [average_error(pair[side], end, kind) for pair, end in zip(pairs, ends, strict=True)] for side in (0, 1)
+    )
+    return relative_change(own, theirs)
 
 
-def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Target:
+def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> tuple[Interval, tuple[float | None, int, int]]:
     """A run that diverged after it reached the target has reached it; one that did not has no number."""
-    own, theirs, asked, reached = list[float | None](), list[float | None](), 0, 0
+    own, theirs, reached, asked = list[float | None](), list[float | None](), 0, 0
     for curve, reference in pairs:
-        target = final_error(reference, kind)
-        if target is None:
+        if (target := final_error(reference, kind)) is None:
             own.append(None)
             theirs.append(None)
             continue
@@ -201,32 +192,20 @@ def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Target:
         at = np.argmax(is_there) if is_there.any() else None if curve.diverged else -1
         own.append(None if at is None else float(curve.iterations[at]))
         theirs.append(float(reference.iterations[np.argmax(smooth(getattr(reference, kind)) <= target)]))
-    return Target(interval(own), asked, reached, relative_change(own, theirs))
+    return relative_change(own, theirs), (interval(own).mean, reached, asked)
 
 
-class Band(NamedTuple):
-    """A variant's curve for a picture: mean, least and largest over its seeds, (n,) each."""
+def band_of(curves: Sequence[Curve], kind: str) -> tuple[Floats, Floats, Floats, Floats] | None:
+    """A variant's curve for a picture: iterations that all seeds have, mean, least and largest of the smoothed errors.
 
-    iterations: Floats
-    mean: Floats
-    low: Floats
-    high: Floats
-
-
-def band_of(curves: Sequence[Curve], kind: str) -> Band | None:
-    """The band of the smoothed errors over the iterations that all seeds have; None if no record has this kind.
-
-    Runs that diverged are left out unless all did.
+    Runs that diverged are left out unless all did. None if no record has this kind of error.
     """
     shown = [curve for curve in curves if not curve.diverged] or list(curves)
-    iterations = shown[0].iterations
-    for curve in shown[1:]:
-        iterations = np.intersect1d(iterations, curve.iterations)
-    values = np.array(
-        [smooth(getattr(curve, kind))[np.isin(curve.iterations, iterations)] for curve in shown], np.float64
-    )
+    iterations = reduce(np.intersect1d, [curve.iterations for curve in shown])
+    smoothed = [smooth(getattr(curve, kind))[np.isin(curve.iterations, iterations)] for curve in shown]
+    values = np.array(smoothed, np.float64)
     known = np.isfinite(values).all(axis=0)
     if not known.any():
         return None
     values = values[:, known]
-    return Band(iterations[known], values.mean(0), values.min(0), values.max(0))
+    return iterations[known], values.mean(0), values.min(0), values.max(0)

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from evodrop.lab.curves import Curve
+from evodrop.lab.groups import counted
 from evodrop.lab.run import DIVERGED, RUNNING
-from evodrop.lab.summary import Interval, Summary, Target, final_error
+from evodrop.lab.summary import Interval, Summary, final_error
 from evodrop.lab.verdicts import FAILS, HOLDS, OPEN, UNMEASURED, Outcome
 
 __all__ = ["NO_BREAK", "RANKED", "cells", "duration", "legend", "limits", "percent", "rate_cells", "sentences", "show"]
@@ -40,22 +41,22 @@ def sentences(outcome: Outcome) -> list[str]:
     """
     rows = {row.label: row for row in outcome.ranking}
     numbers = sorted({len(row.seeds) for row in rows.values()})
-    seeds = f"{numbers[0]} to {numbers[-1]} seeds each" if len(numbers) > 1 else f"{_count(numbers[0], 'seed')} each"
+    seeds = f"{numbers[0]} to {numbers[-1]} seeds each" if len(numbers) > 1 else f"{counted(numbers[0], 'seed')} each"
     ran, baseline = f"on {outcome.runs[0].dataset}, {seeds}.", rows.pop(outcome.baseline or "", None)
     if baseline is None or not rows:
         said = [
-            f"{_count(len(outcome.summaries), 'method')} ran {ran} There is nothing to compare with standard dropout."
+            f"{counted(len(outcome.summaries), 'method')} ran {ran} There is nothing to compare with standard dropout."
         ]
     else:
         reference = _prose(baseline.label).replace("standard", "standard dropout")
         were = "was" if len(rows) == 1 else "were"
-        said = [f"{_count(len(rows), 'method')} {were} compared with {reference} {ran}"]
+        said = [f"{counted(len(rows), 'method')} {were} compared with {reference} {ran}"]
         said += _differences(list(rows.values()), baseline)
     if outcome.verdicts:
         counts = Counter(item.verdict for item in outcome.verdicts)
         became = [f"{counts[name]} {verbs[counts[name] > 1]}" for name, verbs in VERBS.items() if counts[name]]
         asked = _claims_title(outcome).removeprefix("claims ")
-        said.append(f"Of {_count(len(outcome.verdicts), 'claim')} {asked}, {_and(became)}.")
+        said.append(f"Of {counted(len(outcome.verdicts), 'claim')} {asked}, {_and(became)}.")
     return said
 
 
@@ -91,10 +92,6 @@ def _prose(label: str) -> str:
     return ("no dropout" + label[4:] if label.startswith("none") else label).replace(", ", " with ", 1)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _and(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
@@ -112,10 +109,10 @@ def cells(outcome: Outcome) -> list[dict[str, str]]:
                 "test error": _error(row.test_error, row),
                 "change": "baseline" if is_baseline else _change(row.test_change),
                 "training error": _error(row.training_error, row),
-                "to training target": _target(row.to_training, is_baseline),
-                "to test target": _target(row.to_test, is_baseline),
+                "to training target": _target(row, "to_training", is_baseline),
+                "to test target": _target(row, "to_test", is_baseline),
                 "time per step": UNKNOWN if row.seconds is None else duration(row.seconds).replace(" ", NO_BREAK),
-                "runs": ", ".join([_count(len(row.seeds), "seed").replace(" ", NO_BREAK), *states]),
+                "runs": ", ".join([counted(len(row.seeds), "seed").replace(" ", NO_BREAK), *states]),
             }
         )
     return rows
@@ -138,7 +135,7 @@ def _rate_in_words(method: str, trials: Sequence[Curve]) -> str:
     error = final_error(best)
     found = "all of them diverged" if error is None else f"validation error {percent(error)}"
     edge = ", at the edge" if len(rates) > 2 and best.rate in (min(rates), max(rates)) else ""
-    length = f"for {_count(best.epochs, 'epoch')} with one seed"
+    length = f"for {counted(best.epochs, 'epoch')} with one seed"
     return f"rate of {method}: {best.rate:g}{edge}, of {len(rates)} tried {length}; {found}"
 
 
@@ -157,15 +154,15 @@ def _change(change: Interval) -> str:
     return f"{100 * change.mean:+.1f}% ({100 * change.low:+.1f}{NO_BREAK}to{NO_BREAK}{100 * change.high:+.1f})"
 
 
-def _target(target: Target, is_baseline: bool) -> str:
-    if target.asked == 0:
+def _target(row: Summary, metric: str, is_baseline: bool) -> str:
+    iterations, reached, asked = row.targets[metric]
+    if asked == 0:
         return UNKNOWN
-    if target.iterations.mean is None:
-        return f"{target.reached} of {target.asked} reach it".replace(" ", NO_BREAK)
-    iterations = f"{target.iterations.mean:,.0f}"
-    missed = target.asked - target.reached
-    never = f", {missed}{NO_BREAK}of{NO_BREAK}{target.asked}{NO_BREAK}never" if missed else ""
-    return iterations if is_baseline else f"{iterations},{NO_BREAK}{_change(target.change)}{never}"
+    if iterations is None:
+        return f"{reached} of {asked} reach it".replace(" ", NO_BREAK)
+    never = f", {asked - reached}{NO_BREAK}of{NO_BREAK}{asked}{NO_BREAK}never" if reached < asked else ""
+    change = "" if is_baseline else f",{NO_BREAK}{_change(getattr(row, metric))}{never}"
+    return f"{iterations:,.0f}{change}"
 
 
 def percent(error: float | None) -> str:
@@ -203,7 +200,7 @@ def limits(outcome: Outcome) -> list[tuple[str, str]]:
     return [
         *(("shorter than the protocol", words) for words in outcome.shortened),
         *(("at the edge of the grid", words) for words in outcome.edges),
-        *([("not finished", f"{unfinished} of {_count(len(outcome.runs), 'run')}")] if unfinished else []),
+        *([("not finished", f"{unfinished} of {counted(len(outcome.runs), 'run')}")] if unfinished else []),
     ]
 
 

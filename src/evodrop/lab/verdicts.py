@@ -20,7 +20,7 @@ from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, var
 from evodrop.lab.methods import LINEAR, PROPOSED
 from evodrop.lab.panels import Panel
 from evodrop.lab.store import write_whole
-from evodrop.lab.summary import Interval, Summary, Target, final_error, summarise
+from evodrop.lab.summary import Interval, Summary, final_error, summarise
 
 __all__ = ["VERDICTS", "VERDICTS_FILE", "Outcome", "Verdict", "judge", "outcomes_of", "rates_tried", "read_verdicts"]
 
@@ -40,33 +40,19 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The results on one data set.
-
-    Attributes:
-        title: one plain line.
-        panel: of the paper, if the runs are those of one.
-        variants: what is compared, in order.
-        runs: every curve, tuning of steps included.
-        curves: for each label the curves that count, one per seed.
-        baseline: label of the variant that the others are measured against, if there is one.
-        summaries: a row of the table for each variant.
-        verdicts: on the claims of the panel.
-        shortened: what is less than the panel's protocol, in words.
-        edges: which variants have a step size at the edge of those tried, in words: a better one may lie beyond.
-        rates: the short runs that tried rates for each method, see :func:`rates_tried`.
-    """
+    """The results on one data set."""
 
     title: str
-    panel: Panel | None
-    variants: tuple[Variant, ...]
-    runs: tuple[Curve, ...]
-    curves: dict[str, list[Curve]]
-    baseline: str | None
+    panel: Panel | None  # of the paper, if the runs are those of one
+    variants: tuple[Variant, ...]  # in the order of the table
+    runs: tuple[Curve, ...]  # all of them, tuning of steps included
+    curves: dict[str, list[Curve]]  # for each label those that count, one per seed
+    baseline: str | None  # label of the variant that the others are measured against, if there is one
     summaries: list[Summary]
-    verdicts: list[Verdict]
-    shortened: tuple[str, ...]
-    edges: tuple[str, ...]
-    rates: dict[str, list[Curve]]
+    verdicts: list[Verdict]  # on the claims of the panel
+    shortened: tuple[str, ...]  # what is less than the panel's protocol, in words
+    edges: tuple[str, ...]  # whose step size is at the edge of those tried, in words: a better one may lie beyond
+    rates: dict[str, list[Curve]]  # the short runs that tried rates for each method, see rates_tried
 
     @property
     def challenger(self) -> str | None:
@@ -157,12 +143,12 @@ def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
     found: dict[str, list[Curve]] = {}
     for trial in trials:
         found.setdefault(trial.method, []).append(trial)
-    return {method: sorted(own, key=lambda one: (_cost(one), one.rate)) for method, own in found.items()}
 
+    def cost(trial: Curve) -> tuple[float, float]:
+        error = final_error(trial)
+        return math.inf if error is None else error, trial.rate
 
-def _cost(trial: Curve) -> float:
-    error = final_error(trial)
-    return math.inf if error is None else error
+    return {method: sorted(own, key=cost) for method, own in found.items()}
 
 
 def judge_panel(panel: Panel, curves: Mapping[str, Sequence[Curve]]) -> list[Verdict]:
@@ -190,12 +176,12 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
     if challenger is None or baseline is None:
         return Verdict(claim, UNMEASURED, "nothing was measured")
     if unfinished := challenger.unfinished + baseline.unfinished:
-        return Verdict(claim, OPEN, f"{unfinished} runs are not finished")
-    measured = getattr(challenger, claim.metric)
-    change: Interval = measured.change if isinstance(measured, Target) else measured
+        return Verdict(claim, OPEN, f"{unfinished} {'run is' if unfinished == 1 else 'runs are'} not finished")
+    change: Interval = getattr(challenger, claim.metric)
     words = f"{METRICS[claim.metric]}: {_in_words(change, claim.metric)}"
-    if isinstance(measured, Target) and measured.reached < measured.asked:
-        words += f"; {measured.asked - measured.reached} of {measured.asked} seeds never reached it"
+    _, reached, asked = challenger.targets.get(claim.metric, (None, 0, 0))
+    if reached < asked:
+        words += f"; {asked - reached} of {asked} seeds never reached it"
     if change.low is None or change.high is None:
         verdict = OPEN
     elif claim.within is None:
