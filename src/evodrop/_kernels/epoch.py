@@ -22,21 +22,6 @@ from evodrop._kernels.compile import compiled, inlined, prefetch
 from evodrop._kernels.rows import ROW_STEP, U, hashed
 from evodrop._kernels.sparse_rows import CLEAN, DRAWN, EQUAL, RowNoise, draw_row, keep_some
 
-__all__ = [
-    "AVERAGED",
-    "CLOCK",
-    "FIRST_STATE",
-    "LOSSES",
-    "SCALE",
-    "STEP",
-    "Examples",
-    "StepOptions",
-    "add_squares",
-    "loss_and_slope",
-    "run_epoch",
-    "score_rows",
-]
-
 SCALE, CLOCK, AVERAGED, STEP = range(4)  # what the state array holds
 FIRST_STATE = (1.0, 0.0, 0.0, 1.0)  # and how it begins
 AHEAD = 64  # so many non-zeros are fetched early; then the hardware sees the pattern

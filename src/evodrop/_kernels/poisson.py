@@ -16,8 +16,6 @@ from evodrop._checks import Array, Floats
 from evodrop._kernels.compile import compiled
 from evodrop._kernels.rows import GOLDEN, U, balance, hashed
 
-__all__ = ["SLOT_BITS", "SLOT_MASK", "UNITS", "UNIT_BITS", "build_tables", "rare_count", "stirling", "uniform"]
-
 UNIT_BITS, SLOT_BITS = 16, 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
 UNITS = 1 << UNIT_BITS

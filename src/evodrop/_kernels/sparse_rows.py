@@ -33,8 +33,6 @@ from evodrop._kernels.poisson import (
 from evodrop._kernels.rows import GOLDEN, U, hashed
 from evodrop.noise import Noise
 
-__all__ = ["CLEAN", "DRAWN", "EQUAL", "KEPT", "RowNoise", "draw_row", "keep_some", "row_noise"]
-
 CLEAN, EQUAL, KEPT, DRAWN = range(4)  # no noise; kept with one probability for all, or each with its own; drawn
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
 RARE, COUPLING, EXCHANGE = U(1 << 60), U(1 << 61), U(1 << 62)

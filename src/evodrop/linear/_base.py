@@ -19,30 +19,12 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 from evodrop._checks import Array, Floats
 
 try:  # from scikit-learn 1.9 on
-    from sklearn.callback import CallbackSupportMixin
+    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
 except ImportError:
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """An older scikit-learn has no callbacks."""
 
-
-__all__ = [
-    "NOT_NEGATIVE",
-    "POSITIVE",
-    "POSITIVE_INTEGER",
-    "CallbackSupportMixin",
-    "LinearClassifier",
-    "Rows",
-    "Watch",
-    "check_classes",
-    "checked_examples",
-    "labels_of",
-    "number_labels",
-    "probabilities",
-    "progress_bar",
-    "side_weights",
-    "split_rows",
-]
 
 DTYPES = (np.float64, np.float32)
 POSITIVE_INTEGER = Interval(Integral, 1, None, closed="left")

@@ -40,20 +40,6 @@ from evodrop._kernels.sparse_rows import RowNoise, row_noise
 from evodrop.linear._base import labels_of, progress_bar
 from evodrop.noise import Noise, make_noise
 
-__all__ = [
-    "DROPOUTS",
-    "Descent",
-    "DivergedError",
-    "FitOptions",
-    "Model",
-    "Progress",
-    "descend",
-    "make_examples",
-    "noise_of",
-    "overflow",
-    "sum_squares",
-]
-
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
 
