@@ -97,7 +97,7 @@ def compare(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    with _resumable(), _ranks(data, cluster) as leads:
+    with _leading(data, cluster) as leads:
         if not leads:
             return
         from evodrop.lab.compare import panel_for
@@ -156,7 +156,7 @@ def reproduce(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    with _resumable(), _ranks(data) as leads:
+    with _leading(data) as leads:
         if not leads:
             return
         from evodrop.lab.data import load, status
@@ -168,12 +168,10 @@ def reproduce(
             grid = None if steps is None else [float(step) for step in steps.split(",")]
         except ValueError:
             raise ValueError(f"--steps is {steps!r}, but it takes numbers with commas between, as 0.1,1,10") from None
-        named = list(PANELS.values()) if name in ("all", "list") else [find_panel(name)]
+        panels = list(PANELS.values()) if name in ("all", "list") else [find_panel(name)]
         some = None if methods is None else _names(methods)
-        panels = [
-            panel.cut(methods=some, epochs=epochs, seeds=seeds, grid=grid, tuning_epochs=tuning_epochs, quick=quick)
-            for panel in named
-        ]
+        less = {"epochs": epochs, "seeds": seeds, "tuning_epochs": tuning_epochs}
+        panels = [panel.cut(methods=some, grid=grid, quick=quick, **less) for panel in panels]
         if name == "list":
             _list_panels(panels, data)
             return
@@ -190,9 +188,7 @@ def reproduce(
             kept = {name: read_verdicts(path) for name, path in paths.items() if path.is_file()}
             if missing := ", ".join(panel.id for panel in panels if panel.id not in kept):
                 if name != "all":
-                    raise FileNotFoundError(
-                        f"there are no verdicts on {missing} in {results} to check against; name --results"
-                    )
+                    raise ValueError(f"there are no verdicts on {missing} in {results} to check; name --results")
                 print(f"evodrop: nothing to check against in {results}: {missing}", file=sys.stderr)
         broken = bool(absent)
         for panel in panels:
@@ -353,19 +349,26 @@ def _command_line() -> str:
 
 
 @contextmanager
-def _ranks(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
-    """Whether this process does the command. Under torchrun rank 0 does, and the others help it until it is done."""
-    if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
-        yield True
-        return
-    if cluster is not None:
-        raise ValueError(
-            f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
-        )
-    from evodrop.lab.training.ranks import joined
+def _leading(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
+    """Whether this process does the command: under torchrun rank 0 does, and the others help it until it is done.
 
-    with joined(data) as leads:
-        yield leads
+    Ctrl-C ends the command in one line, since nothing is lost.
+    """
+    try:
+        if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+            yield True
+            return
+        if cluster is not None:
+            raise ValueError(
+                f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
+            )
+        from evodrop.lab.training.ranks import joined
+
+        with joined(data) as leads:
+            yield leads
+    except KeyboardInterrupt:
+        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
+        raise Exit(STOPPED) from None
 
 
 def _checked_out(folder: Path) -> Path:
@@ -376,16 +379,6 @@ def _checked_out(folder: Path) -> Path:
         if place.exists() and not place.is_dir():
             raise ValueError(f"--out is {str(folder)!r}, but {str(place)!r} is a file; name a folder")
     return folder
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """Within it, Ctrl-C ends the command in one line: nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
-        raise Exit(STOPPED) from None
 
 
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
