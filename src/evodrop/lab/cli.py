@@ -112,16 +112,9 @@ def compare(
         folder = _checked_out(out or Path("runs") / f"compare-{name}")
         if cluster is not None:
             folder = folder.absolute()  # workers have working folders of their own
+        some = _names(methods)
         panel = panel_for(
-            dataset,
-            None if methods is None else _names(methods),
-            network=network,
-            rate=rate,
-            match=match,
-            seeds=seeds,
-            epochs=epochs,
-            lr=lr,
-            data=data,
+            dataset, some, network=network, rate=rate, match=match, seeds=seeds, epochs=epochs, lr=lr, data=data
         )
         with joblib_on(cluster):
             command, tune = _command_line(), rate == "tune"
@@ -169,8 +162,7 @@ def reproduce(
         except ValueError:
             raise ValueError(f"--steps is {steps!r}, but it takes numbers with commas between, as 0.1,1,10") from None
         panels = list(PANELS.values()) if name in ("all", "list") else [find_panel(name)]
-        some = None if methods is None else _names(methods)
-        less = {"epochs": epochs, "seeds": seeds, "tuning_epochs": tuning_epochs}
+        some, less = _names(methods), {"epochs": epochs, "seeds": seeds, "tuning_epochs": tuning_epochs}
         panels = [panel.cut(methods=some, grid=grid, quick=quick, **less) for panel in panels]
         if name == "list":
             _list_panels(panels, data)
@@ -328,8 +320,8 @@ def check_data(names: Names, data: Data = None) -> None:
         raise Exit(1)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _plain_stem(path: Path) -> str:

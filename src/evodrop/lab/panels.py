@@ -278,12 +278,7 @@ PANELS = {panel.id: panel for panel in _ALL}
 
 
 def find_panel(name: str) -> Panel:
-    """The panel of a name, or an error that lists them.
-
-    Examples:
-        >>> find_panel("fig2-mnist").place
-        'Figure 2(a)'
-    """
+    """The panel of a name, or an error that lists them."""
     if name not in PANELS:
         raise ValueError(f"there is no panel {name!r}; the panels are {', '.join(PANELS)}")
     return PANELS[name]
