@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit; what is wrong with its input is one line on stderr and exit code 1."""
     try:
         app(arguments)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ImportError) as error:
         message = str(error)
         if isinstance(error, FileNotFoundError) and error.filename:  # the system's own words
             message = f"there is no file {str(error.filename)!r}; check its name, or give the whole path"
@@ -102,7 +102,6 @@ def compare(
             return
         from evodrop.lab.compare import panel_for
         from evodrop.lab.experiment import carry_out
-        from evodrop.linear.dask import joblib_on
 
         name = dataset
         if dataset.startswith("svm:"):  # svm:web/train.svm,web/test.svm is web-train
@@ -110,13 +109,16 @@ def compare(
             name = f"{train.parent.name}-{_plain_stem(train)}"
         name = re.sub("[^A-Za-z0-9._]+", "-", name).strip("-.") or "data"
         folder = _checked_out(out or Path("runs") / f"compare-{name}")
-        if cluster is not None:
-            folder = folder.absolute()  # workers have working folders of their own
         some = _names(methods)
         panel = panel_for(
             dataset, some, network=network, rate=rate, match=match, seeds=seeds, epochs=epochs, lr=lr, data=data
         )
-        with joblib_on(cluster):
+        with ExitStack() as stack:
+            if cluster is not None:
+                from evodrop.linear.dask import joblib_on
+
+                folder = folder.absolute()  # workers have working folders of their own
+                stack.enter_context(joblib_on(cluster))
             command, tune = _command_line(), rate == "tune"
             outcomes, failed = carry_out(panel, folder, data=data, jobs=jobs, command=command, tune_rates=tune)
         _show(outcomes, failed, folder)
