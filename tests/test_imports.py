@@ -43,16 +43,20 @@ LAB = {  # the same inside the laboratory, exactly; those above come first, so t
     "claims": {"panels"},
     "summary": {"curves", "groups", "run"},
     "verdicts": {"claims", "curves", "data", "groups", "methods", "panels", "store", "summary"},
-    "tables": {"curves", "run", "summary", "verdicts"},
+    "tables": {"curves", "groups", "run", "summary", "verdicts"},
     "figures": {"groups", "store", "summary", "verdicts"},
-    "report": {"curves", "data", "figures", "panels", "store", "tables", "verdicts"},
+    "report": {"curves", "data", "figures", "panels", "tables", "verdicts"},
     "live": {"data", "methods", "run", "store"},
     "runner": {"data", "methods", "run", "store", "training"},
     "compare": {"data", "groups", "methods", "panels", "training"},
     "experiment": {
-        *("curves", "data", "figures", "live", "methods", "panels", "report", "run", "runner", "store", "verdicts"),
+        *("curves", "data", "figures", "groups", "live", "methods"),
+        *("panels", "report", "run", "runner", "store", "verdicts"),
     },
-    "cli": {"compare", "data", "experiment", "live", "panels", "report", "tables", "training", "verdicts"},
+    "cli": {
+        *("compare", "data", "experiment", "figures", "live", "panels"),
+        *("report", "run", "tables", "training", "verdicts"),
+    },
 }
 
 

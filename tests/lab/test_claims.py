@@ -19,7 +19,7 @@ def test_claims_are_about_panels_and_things_that_are_measured():
     assert set(METRICS) <= set(Summary._fields)
 
 
-def test_claims_of_the_paper_are_told_from_those_on_other_data():
+def test_claims_of_the_paper_are_set_apart_from_those_on_other_data():
     for claim in CLAIMS:
         elsewhere = claim.panel.startswith(("fig1-20news", "fig1-reuters52", "fig1-rcv1-part"))
         assert elsewhere == (PANELS[claim.panel].dataset in OTHER_DATA)

@@ -162,7 +162,7 @@ def test_the_check_asks_for_kept_verdicts_before_the_first_run(folder, capsys):
     words = ["--quick", "--epochs", "1", "--jobs", "1", "--data", ".", "--check"]
     code, out, err = answer(capsys, "reproduce", "fig1-20news", *words)
     assert (code, out, (folder / "runs").exists()) == (1, "", False)
-    assert err == ("evodrop: there are no verdicts on fig1-20news in results to check against; name --results")
+    assert err == ("evodrop: there are no verdicts on fig1-20news in results to check; name --results")
     code, out, err = answer(capsys, "reproduce", "all", *words)
     assert (code, out.splitlines()[-1]) == (
         1,

@@ -100,7 +100,7 @@ def test_a_rate_is_tuned_on_training_data_alone(tmp_path, monkeypatch):
     assert {header["run"]["dataset"] for header in headers} == {"validation:digits"}
     best = min((curve.test[-5:].mean(), curve.rate) for curve in trials)[1]
     assert {run.rate for run in outcome.runs if run.method == "standard"} == {best}
-    assert [row.label for row in outcome.summaries] == ["none", f"standard{f', rate {best:g}' * (best != 0.5)}"]
+    assert [row.label for row in outcome.summaries] == ["none", "standard"]  # one rate, said in its table
     assert len(json.loads((tmp_path / "experiment.json").read_text())["runs"]) == 6
     ((method, tried),) = outcome.rates.items()
     assert (method, tried[0].rate, sorted(trial.rate for trial in tried)) == ("standard", best, [0.2, 0.9])
@@ -121,7 +121,7 @@ def test_tuning_takes_half_of_the_epochs_at_most(seeds, epochs):
 
 def test_tuning_that_cannot_compare_two_rates_is_refused_before_anything_is_written(tmp_path):
     panel = panel_for("digits", ["none", "standard"], seeds=1, epochs=3)
-    with pytest.raises(ValueError, match="1 seeds of 3 epochs leave 1, and two rates need one each; give more epochs"):
+    with pytest.raises(ValueError, match="with 1 seed of 3 epochs that is 1, but two rates need one each; give more"):
         carry_out(panel, tmp_path / "out", jobs=1, tune_rates=True)
     assert not (tmp_path / "out").exists()
     none = panel_for("digits", ["none"], seeds=1, epochs=3)  # which has no rate

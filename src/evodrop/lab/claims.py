@@ -57,11 +57,15 @@ def _shallow() -> Iterator[Claim]:
     papers = {"real-sim": "real-sim", "news20": "news20", "rcv1": "RCV1"}
     by_papers_grid = {f"{dataset}-{PAPER_GRID}": name for dataset, name in OTHER_DATA.items()}
     for dataset, name in {**papers, **OTHER_DATA, **by_papers_grid}.items():
-        place = "Section 5.1" if dataset in papers else ELSEWHERE
         for metric, file_name, words, reading in SHALLOW:
-            panel, said = f"fig1-{dataset}", f"On {name}, data-dependent dropout {words} than standard dropout."
-            name_in_files = f"{panel}-{file_name}"
-            yield Claim(id=name_in_files, panel=panel, place=place, words=said, metric=metric, reading=reading)
+            yield Claim(
+                id=f"fig1-{dataset}-{file_name}",
+                panel=f"fig1-{dataset}",
+                place="Section 5.1" if dataset in papers else ELSEWHERE,
+                words=f"On {name}, data-dependent dropout {words} than standard dropout.",
+                metric=metric,
+                reading=reading,
+            )
 
 
 def _deep() -> Iterator[Claim]:

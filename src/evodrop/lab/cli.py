@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit; what is wrong with its input is one line on stderr and exit code 1."""
     try:
         app(arguments)
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ImportError) as error:
         message = str(error)
         if isinstance(error, FileNotFoundError) and error.filename:  # the system's own words
             message = f"there is no file {str(error.filename)!r}; check its name, or give the whole path"
@@ -97,12 +97,11 @@ def compare(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    with _resumable(), _ranks(data, cluster) as leads:
+    with _leading(data, cluster) as leads:
         if not leads:
             return
         from evodrop.lab.compare import panel_for
         from evodrop.lab.experiment import carry_out
-        from evodrop.linear.dask import joblib_on
 
         name = dataset
         if dataset.startswith("svm:"):  # svm:web/train.svm,web/test.svm is web-train
@@ -110,20 +109,16 @@ def compare(
             name = f"{train.parent.name}-{_plain_stem(train)}"
         name = re.sub("[^A-Za-z0-9._]+", "-", name).strip("-.") or "data"
         folder = _checked_out(out or Path("runs") / f"compare-{name}")
-        if cluster is not None:
-            folder = folder.absolute()  # workers have working folders of their own
+        some = _names(methods)
         panel = panel_for(
-            dataset,
-            None if methods is None else _names(methods),
-            network=network,
-            rate=rate,
-            match=match,
-            seeds=seeds,
-            epochs=epochs,
-            lr=lr,
-            data=data,
+            dataset, some, network=network, rate=rate, match=match, seeds=seeds, epochs=epochs, lr=lr, data=data
         )
-        with joblib_on(cluster):
+        with ExitStack() as stack:
+            if cluster is not None:
+                from evodrop.linear.dask import joblib_on
+
+                folder = folder.absolute()  # workers have working folders of their own
+                stack.enter_context(joblib_on(cluster))
             command, tune = _command_line(), rate == "tune"
             outcomes, failed = carry_out(panel, folder, data=data, jobs=jobs, command=command, tune_rates=tune)
         _show(outcomes, failed, folder)
@@ -156,7 +151,7 @@ def reproduce(
     A run that was stopped goes on where it was; a finished one is not repeated. Under torchrun all processes share
     every batch of a network.
     """
-    with _resumable(), _ranks(data) as leads:
+    with _leading(data) as leads:
         if not leads:
             return
         from evodrop.lab.data import load, status
@@ -168,12 +163,9 @@ def reproduce(
             grid = None if steps is None else [float(step) for step in steps.split(",")]
         except ValueError:
             raise ValueError(f"--steps is {steps!r}, but it takes numbers with commas between, as 0.1,1,10") from None
-        named = list(PANELS.values()) if name in ("all", "list") else [find_panel(name)]
-        some = None if methods is None else _names(methods)
-        panels = [
-            panel.cut(methods=some, epochs=epochs, seeds=seeds, grid=grid, tuning_epochs=tuning_epochs, quick=quick)
-            for panel in named
-        ]
+        panels = list(PANELS.values()) if name in ("all", "list") else [find_panel(name)]
+        some, less = _names(methods), {"epochs": epochs, "seeds": seeds, "tuning_epochs": tuning_epochs}
+        panels = [panel.cut(methods=some, grid=grid, quick=quick, **less) for panel in panels]
         if name == "list":
             _list_panels(panels, data)
             return
@@ -190,9 +182,7 @@ def reproduce(
             kept = {name: read_verdicts(path) for name, path in paths.items() if path.is_file()}
             if missing := ", ".join(panel.id for panel in panels if panel.id not in kept):
                 if name != "all":
-                    raise FileNotFoundError(
-                        f"there are no verdicts on {missing} in {results} to check against; name --results"
-                    )
+                    raise ValueError(f"there are no verdicts on {missing} in {results} to check; name --results")
                 print(f"evodrop: nothing to check against in {results}: {missing}", file=sys.stderr)
         broken = bool(absent)
         for panel in panels:
@@ -332,8 +322,8 @@ def check_data(names: Names, data: Data = None) -> None:
         raise Exit(1)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _plain_stem(path: Path) -> str:
@@ -353,19 +343,26 @@ def _command_line() -> str:
 
 
 @contextmanager
-def _ranks(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
-    """Whether this process does the command. Under torchrun rank 0 does, and the others help it until it is done."""
-    if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
-        yield True
-        return
-    if cluster is not None:
-        raise ValueError(
-            f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
-        )
-    from evodrop.lab.training.ranks import joined
+def _leading(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
+    """Whether this process does the command: under torchrun rank 0 does, and the others help it until it is done.
 
-    with joined(data) as leads:
-        yield leads
+    Ctrl-C ends the command in one line, since nothing is lost.
+    """
+    try:
+        if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
+            yield True
+            return
+        if cluster is not None:
+            raise ValueError(
+                f"--cluster is {cluster!r}, but torchrun has started ranks for the runs; leave one of them out"
+            )
+        from evodrop.lab.training.ranks import joined
+
+        with joined(data) as leads:
+            yield leads
+    except KeyboardInterrupt:
+        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
+        raise Exit(STOPPED) from None
 
 
 def _checked_out(folder: Path) -> Path:
@@ -376,16 +373,6 @@ def _checked_out(folder: Path) -> Path:
         if place.exists() and not place.is_dir():
             raise ValueError(f"--out is {str(folder)!r}, but {str(place)!r} is a file; name a folder")
     return folder
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """Within it, Ctrl-C ends the command in one line: nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
-        raise Exit(STOPPED) from None
 
 
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:

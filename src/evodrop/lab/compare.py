@@ -34,17 +34,9 @@ def panel_for(
     lr: str | None = None,
     data: Path | None = None,
 ) -> Panel:
-    """The panel that compares methods on a data set; None leaves a choice to the data set.
+    """The panel that compares methods on a data set: arguments are the options of the command, as they were typed.
 
-    Args:
-        dataset: a name, or "svm:TRAIN,TEST".
-        methods: names, or "all" among them; by default the usual ones of a network, or of linear models for text.
-        network: "auto" is the one that the paper has for the data set.
-        rate: fraction to drop, or "tune": chosen for each method on a part of the training data.
-        match: what the number of draws is matched to, see :mod:`evodrop.noise`.
-        seeds, epochs: how many.
-        lr: the step size, or "grid": chosen for each method from the paper's grid on the training data.
-        data: the data folder.
+    None leaves a choice to the data set.
 
     Examples:
         >>> panel = panel_for("digits", ["standard", "evolutional"])

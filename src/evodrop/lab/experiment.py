@@ -41,7 +41,7 @@ def carry_out(
         out: the folder; it is made if it is missing. A second command is refused before it has written there.
         data: the data folder.
         jobs: runs at once.
-        command: what the report says that it was made by.
+        command: that was typed, for the report to say.
         tune_rates: whether to choose the rate of each method on a part of the training data first.
     """
     from evodrop.lab.live import watching
@@ -96,8 +96,8 @@ def rate_trials(panel: Panel) -> list[Run]:
     count = min(budget, len(RATES))
     if tuned and count < 2:
         raise ValueError(
-            "--rate is 'tune', which tries rates for half as many epochs as the comparison has, but "
-            f"{counted(panel.seeds, 'seed')} of {counted(panel.epochs, 'epoch')} leave {budget}, and two rates need "
+            "--rate is 'tune', which tries rates for half as many epochs as the comparison has: with "
+            f"{counted(panel.seeds, 'seed')} of {counted(panel.epochs, 'epoch')} that is {budget}, but two rates need "
             "one each; give more epochs or seeds, or a rate"
         )
     rates = [RATES[(2 * at + 1) * len(RATES) // (2 * count)] for at in range(count)]  # evenly spread
@@ -138,10 +138,8 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
 def reopen(folders: Sequence[Path], out: Path, command: str) -> list[Outcome]:
     """Make the report of experiments, or of single runs, again from their records.
 
-    Args:
-        folders: of experiments or of runs. Where all experiments are of one panel of the paper, it is judged again.
-        out: folder of the report; it is made if it is missing.
-        command: what the report says that it was made by, if no experiment in the folders says it.
+    Where all experiments are of one panel of the paper, it is judged again. The command is for the report to say, if no
+    experiment in the folders has one.
     """
     opened = [read_description(folder) for folder in folders]
     commands = dict.fromkeys(found[1] for found in opened if found[1] is not None)

@@ -131,7 +131,7 @@ def _line(name: str, style: tuple[str, str], x: Any, *values: Any) -> Line:
 
 
 def _names(outcome: Outcome) -> dict[str, str]:
-    """For each label its name in a legend: with its step size if these differ, and what a reader has to know."""
+    """For each label its name in a legend: with its step size if these differ, and how many runs went wrong."""
     several, names = len({row.lr for row in outcome.summaries}) > 1, {}
     for row in outcome.summaries:
         remarks = [f"step {row.lr:g}"] if several else []
@@ -151,12 +151,9 @@ def _highest(lines: Sequence[Line]) -> float:
 
 
 def interactive(kind: str, lines: Sequence[Line], name: str, outcome: Outcome) -> str:
-    """A plot as HTML, for a page that has plotly's script and style sheet: its colours are those of the lines alone.
+    """A plot of :func:`series` as HTML, for a page that has plotly's script and style sheet; the name is its id there.
 
-    Args:
-        kind, lines: of one plot of :func:`series`.
-        name: its id in the page.
-        outcome: whose plot it is.
+    Its colours are those of the lines alone: the page gives it the others.
     """
     import plotly.graph_objects as go
 

@@ -17,7 +17,7 @@ PROPOSED = ("evolutional", "data-dependent")  # by the paper, for networks and f
 
 
 class Method(NamedTuple):
-    """One line of help, and what a method takes: options that it ignores do not tell its runs apart.
+    """One line of help, and what a method takes: options that it ignores do not set its runs apart.
 
     A method that learns its noise starts from the rate. ``options`` go to its layers.
     """

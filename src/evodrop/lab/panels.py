@@ -90,12 +90,9 @@ class Panel:
         tuning_epochs: int | None = None,
         quick: bool = False,
     ) -> Panel:
-        """The panel with some of its methods, and fewer epochs, seeds and step sizes.
+        """The panel with some of its methods, by name, and other epochs, seeds and step sizes; decays move with them.
 
-        Args:
-            methods: names of the variants to run.
-            epochs, seeds, grid, tuning_epochs: instead of the panel's. Decreases of the step move with the epochs.
-            quick: a few epochs, two seeds, one step size; the arguments above go before it.
+        Quick is a few epochs, two seeds and one step size, where nothing else is given.
         """
         short = {"epochs": self.quick_epochs, "seeds": QUICK_SEEDS, "grid": (self.good_step,)}
         changes: dict[str, Any] = short if quick else {}
@@ -281,12 +278,7 @@ PANELS = {panel.id: panel for panel in _ALL}
 
 
 def find_panel(name: str) -> Panel:
-    """The panel of a name, or an error that lists them.
-
-    Examples:
-        >>> find_panel("fig2-mnist").place
-        'Figure 2(a)'
-    """
+    """The panel of a name, or an error that lists them."""
     if name not in PANELS:
         raise ValueError(f"there is no panel {name!r}; the panels are {', '.join(PANELS)}")
     return PANELS[name]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,12 +202,7 @@ def _in_words(change: Interval, metric: str) -> str:
 
 
 def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list[str]:
-    """In words, the claims that hold by kept verdicts and not by these. What was not measured says nothing.
-
-    Args:
-        verdicts: on the runs at hand.
-        kept: verdicts by the claims' ids, see :func:`read_verdicts`.
-    """
+    """In words, the claims that hold by kept verdicts, by id, and not by these. What was not measured says nothing."""
     words = []
     for item in verdicts:
         if kept.get(item.claim.id) == HOLDS and item.verdict not in (HOLDS, UNMEASURED):
@@ -217,16 +211,16 @@ def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list
     return words
 
 
-def write_verdicts(verdicts: Iterable[Verdict], path: str | os.PathLike[str]) -> None:
+def write_verdicts(verdicts: Iterable[Verdict], path: Path) -> None:
     """Keep verdicts as JSON, for :func:`read_verdicts`."""
     kept = {item.claim.id: {"verdict": item.verdict, "measured": item.measured} for item in verdicts}
-    write_whole(Path(path), json.dumps(kept, indent=2).encode() + b"\n", shared=True)
+    write_whole(path, json.dumps(kept, indent=2).encode() + b"\n", shared=True)
 
 
-def read_verdicts(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_verdicts(path: Path) -> dict[str, str]:
     """The verdicts in a file of :func:`write_verdicts`, by the claims' ids."""
     try:
-        kept = json.loads(Path(path).read_bytes())
+        kept = json.loads(path.read_bytes())
         verdicts = {str(name): entry["verdict"] for name, entry in kept.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no verdicts: {type(error).__name__}; write it again") from error
