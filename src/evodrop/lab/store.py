@@ -198,9 +198,7 @@ def read_timings(folder: Folder) -> list[Line]:
 def _parsed(text: bytes, path: Path) -> list[Line]:
     """The header and the records in a file. Only its last line can be torn; else it is an error."""
     lines = [_object(line) for line in text.split(b"\n")[:-1]]
-    if (
-        lines and lines[-1] is None and text.endswith(b"\n")
-    ):  # the end of a line may be on the disk before its beginning
+    if lines and lines[-1] is None:  # the end of a line may be on the disk before its beginning
         lines.pop()
     sound = [line for line in lines if line is not None]
     if len(sound) < len(lines):
