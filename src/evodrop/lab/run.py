@@ -129,20 +129,11 @@ class Record(TypedDict):
 
 
 class RunResult(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        run: which one.
-        status: one of :data:`FINAL`, or :data:`FAILED`.
-        record: its last one; None if it failed.
-        error: why it failed, in a line.
-        remarks: what the run warned of.
-        seconds: that it took; 0 if it had been done before.
-    """
+    """How a run ended."""
 
     run: Run
-    status: str
-    record: Record | None = None
-    error: str | None = None
-    remarks: tuple[str, ...] = ()
-    seconds: float = 0.0
+    status: str  # one of FINAL, or FAILED
+    record: Record | None = None  # its last one; None if it failed
+    error: str | None = None  # why it failed, in a line
+    remarks: tuple[str, ...] = ()  # what the run warned of
+    seconds: float = 0.0  # that it took; 0 if it had been done before
