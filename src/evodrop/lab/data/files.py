@@ -31,12 +31,8 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
-    try:
-        import pooch
-    except ImportError as error:
-        raise DataError(
-            f"give a data folder, or set {VARIABLE}; the user's cache needs pip install 'evodrop[lab]'"
-        ) from error
+    import pooch
+
     return Path(pooch.os_cache("evodrop"))
 
 
