@@ -206,9 +206,9 @@ def check_fit(network: str, images: Images) -> Network:
     entry, (channels, height, width) = NETWORKS[network], images.train_x.shape[1:]
     if (entry.channels, entry.classes) != (channels, images.classes) or entry.size > min(height, width):
         raise ValueError(
-            f"the network {network!r} takes {entry.channels} channels of {entry.size} x {entry.size} and tells "
-            f"{entry.classes} classes apart, but {images.name} has {channels} of {height} x {width} and "
-            f"{images.classes}; name a network that fits"
+            f"the network {network!r} takes {entry.channels} channels of {entry.size} x {entry.size} in "
+            f"{entry.classes} classes, but {images.name} has {channels} of {height} x {width} in {images.classes}; "
+            "name a network that fits"
         )
     return entry
 
