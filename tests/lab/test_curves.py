@@ -66,8 +66,8 @@ def corrupted(tmp_path, records, **fields):
         ({"iteration": 10**400}, "iteration is 1000"),
         ({"iteration": None}, "iteration is None"),
         ({"status": "<b>"}, "status is '<b>', but it is one of running, finished, diverged"),
-        ({"layers": "x"}, "layers are 'x', but they are a list of objects"),
-        ({"layers": [3]}, "layers are"),
+        ({"layers": "x"}, "layers is 'x', but it is a list of objects"),
+        ({"layers": [3]}, "layer is 3, but it is an object"),
         ({"layers": [{"name": 1}]}, "name is 1, but it is a word"),
         ({"layers": [layer("a", 0.1) | {"name": 1}]}, "name is 1, but it is a word"),
         ({"layers": [layer("a", 0.1) | {"probs": None}]}, "probs is None, but it is a list of quantiles"),
@@ -96,7 +96,7 @@ def test_a_header_without_fields_and_iterations_out_of_order_are_named(tmp_path)
     with pytest.raises(RecordsError, match="do not ascend"):
         read_curve(corrupted(tmp_path, [record(2), record(1)]))
     (tmp_path / "records.jsonl").write_text('{"run": 3}\n')
-    with pytest.raises(RecordsError, match="the header's run is 3"):
+    with pytest.raises(RecordsError, match="run is 3, but it is an object with named fields"):
         read_curve(tmp_path)
 
 

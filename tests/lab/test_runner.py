@@ -19,7 +19,7 @@ from evodrop.lab.data import DataError, load
 from evodrop.lab.run import Run
 from evodrop.lab.runner import records_of, run_all
 from evodrop.lab.store import LockedError, locked
-from evodrop.lab.training import load_once, training_for, whole_paths
+from evodrop.lab.training import load_once, whole_paths
 
 
 def digits(**fields):
@@ -154,18 +154,6 @@ def test_a_warning_is_one_remark_however_often_it_comes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "records_of", records_of)
     assert run_all([digits()], tmp_path, jobs=1)[0].remarks == ("hot",)
-
-
-def test_at_least_one_job(tmp_path):
-    with pytest.raises(ValueError, match="jobs is 0, but there is at least 1 run at a time"):
-        run_all([], tmp_path, jobs=0)
-
-
-def test_images_and_text_are_not_confused(tmp_path):
-    with pytest.raises(ValueError, match="words holds text, which the network 'digits' cannot learn"):
-        training_for(digits(dataset="words"), sparse_text.documents())
-    with pytest.raises(ValueError, match="digits holds images, which the network 'linear' cannot learn"):
-        training_for(sparse_text.run(dataset="digits"), load("digits"))
 
 
 # Workers and their parent: either may be killed

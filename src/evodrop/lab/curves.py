@@ -79,9 +79,8 @@ def run_folders(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
 def read_curve(folder: str | os.PathLike[str]) -> Curve:
     """The curve of one run, finished or not; a record that makes no sense is a RecordsError that names it."""
     header, records = read_records(folder)
-    run, status = header["run"], records[-1].get("status") if records else RUNNING
-    if not isinstance(run, dict):
-        raise RecordsError(f"{folder}: the header's run is {run!r:.80}, but it is an object with named fields")
+    run = {"match": "draws"} | _checked(folder, header, "run", dict, "an object with named fields")
+    status = records[-1].get("status") if records else RUNNING
     if status not in STATUSES:
         raise RecordsError(f"{folder}: status is {status!r:.80}, but it is one of {', '.join(STATUSES)}")
     iterations = _column(folder, records, "iteration", 0.0, LARGEST)
@@ -94,7 +93,7 @@ def read_curve(folder: str | os.PathLike[str]) -> Curve:
     wall, cpu = (float(np.median(column)) if len(column) else None for column in seconds)
     return Curve(
         folder=Path(folder),
-        **{name: _word(folder, {"match": "draws"} | run, name) for name in ("dataset", "network", "method", "match")},
+        **{name: _checked(folder, run, name, str, "a word") for name in ("dataset", "network", "method", "match")},
         rate=_column(folder, [run], "rate", 0.0, 1.0).item(),
         seed=int(_column(folder, [run], "seed", 0.0, 2.0**63).item()),
         lr=_column(folder, [run], "lr").item(),
@@ -111,12 +110,6 @@ def read_curve(folder: str | os.PathLike[str]) -> Curve:
     )
 
 
-def _word(where: Any, line: Mapping[str, Any], name: str) -> str:
-    if not isinstance(line.get(name), str):
-        raise RecordsError(f"{where}: {name} is {line.get(name)!r:.80}, but it is a word")
-    return str(line[name])
-
-
 def _column(
     where: Any, lines: Sequence[Any], name: str, low: float = 0.0, high: float = HUGE, *, optional: bool = False
 ) -> Floats:
@@ -128,16 +121,19 @@ def _column(
     return np.array([math.nan if value is None else value for value in values], np.float64)
 
 
+def _checked(where: Any, line: Mapping[str, Any], name: str, kind: type, rule: str) -> Any:
+    """What a line holds under a name, if it is of this kind."""
+    if not isinstance(line.get(name), kind):
+        raise RecordsError(f"{where}: {name} is {line.get(name)!r:.80}, but it is {rule}")
+    return line[name]
+
+
 def _checked_layers(where: Any, records: Sequence[Any]) -> tuple[tuple[LayerStatistics, ...], ...]:
-    found = [record.get("layers", []) for record in records]
-    for layers in found:
-        if not (isinstance(layers, list) and all(isinstance(layer, dict) for layer in layers)):
-            raise RecordsError(f"{where}: layers are {layers!r:.80}, but they are a list of objects")
-    every = [layer for layers in found for layer in layers]
+    found = [_checked(where, {"layers": []} | record, "layers", list, "a list of objects") for record in records]
+    every = [_checked(where, {"layer": layer}, "layer", dict, "an object") for layers in found for layer in layers]
     for layer in every:
-        _word(where, layer, "name")
-        if not isinstance(layer.get("probs"), list):
-            raise RecordsError(f"{where}: probs is {layer.get('probs')!r:.80}, but it is a list of quantiles")
+        _checked(where, layer, "name", str, "a word")
+        _checked(where, layer, "probs", list, "a list of quantiles")
     for name, low in {"units": 1.0, "dead": 0.0, "effective": 0.0}.items():
         _column(where, every, name, low, LARGEST)
     for name in ("kept", "noise"):  # None where the law of a layer's noise is not known

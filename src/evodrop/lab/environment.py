@@ -16,11 +16,7 @@ GIT_SECONDS = 10.0  # that git may take to answer
 
 
 def describe_environment(ranks: int = 1) -> dict[str, str | int | None]:
-    """What the last digits of a record may depend on. No time and no process id: two runs here say the same.
-
-    Args:
-        ranks: processes that share every batch of the run.
-    """
+    """What the last digits of a record may depend on. No time and no process id: two runs here say the same."""
     versions: dict[str, str | int | None] = {"python": platform.python_version(), "evodrop": evodrop.__version__}
     for package in ("torch", "numpy", "numba", "scipy", "scikit-learn"):
         try:
@@ -39,8 +35,7 @@ def describe_environment(ranks: int = 1) -> dict[str, str | int | None]:
 def describe_git(folder: str | os.PathLike[str] | None = None) -> dict[str, str | bool] | None:
     """The commit of the repository around a folder, and whether tracked files differ from it; None outside of any.
 
-    Args:
-        folder: by default that of this package, wherever the command was given: its code makes the records.
+    By default the folder is that of this package, wherever the command was given: its code makes the records.
     """
     folder = Path(evodrop.__file__).parent if folder is None else folder
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]  # a repository may name a program

@@ -36,15 +36,8 @@ BAR = 16  # columns
 def watching(
     runs: Sequence[Run], out: Path, title: str, console: Console | None = None
 ) -> Iterator[Callable[[RunResult], None]]:
-    """Show the progress of runs in ``out`` within a ``with`` block; gives the function to call with each result.
-
-    Args:
-        runs: the rows.
-        out: where the runs are kept.
-        title: above the table.
-        console: standard error by default, so that standard output holds results alone.
-    """
-    console = console or Console(stderr=True, highlight=False)
+    """Show the progress of runs in ``out`` within a ``with`` block; gives the function to call with each result."""
+    console = console or Console(stderr=True, highlight=False)  # standard output holds results alone
     runs, results = list(dict.fromkeys(runs)), dict[Run, RunResult]()
     trials = bool(runs) and all(run.dataset.startswith(VALIDATION) for run in runs)
     tested = "validation error" if trials else "test error"

@@ -10,8 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
-from evodrop.lab.methods import LINEAR, methods_of
-from evodrop.noise import MATCHES
+from evodrop.lab.methods import LINEAR
 
 __all__ = ["DIVERGED", "FAILED", "FINAL", "FINISHED", "RUNNING", "STATUSES"]
 __all__ += ["LayerStatistics", "Record", "Run", "RunResult"]
@@ -19,9 +18,6 @@ __all__ += ["LayerStatistics", "Record", "Run", "RunResult"]
 STATUSES = RUNNING, FINISHED, DIVERGED = ("running", "finished", "diverged")  # of a record
 FINAL = (FINISHED, DIVERGED)  # the last record of a run has one of these
 FAILED = "failed"  # of a run that was not completed
-COUNTS = {"seed": 0, "epochs": 1, "eval_every": 1, "batch_size": 1, "probe": 1}  # integers, and the least of each
-POSITIVE = ("lr", "weight_std")
-NUMBERS = (*POSITIVE, "rate", "momentum")
 OF_NETWORKS = ("batch_size", "momentum", "weight_std", "decay", "probe")  # a linear model has none of these
 
 
@@ -71,29 +67,13 @@ class Run:
     probe: int = 2000
 
     def __post_init__(self) -> None:
-        """Refuse what would train something else without a word, and make 1 and 1.0 the same run."""
-        for name, choices in (("method", methods_of(self.network)), ("match", MATCHES)):
-            if getattr(self, name) not in choices:
-                words = ", ".join(map(repr, choices))
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but it is one of {words}")
-        object.__setattr__(self, "decay", tuple(self.decay))
-        for name, least in COUNTS.items():
-            value: Any = getattr(self, name)
-            if not (hasattr(value, "__index__") and value >= least):
-                raise ValueError(f"{name} is {value!r}, but it takes an integer of at least {least}")
-            object.__setattr__(self, name, int(value))
-        for name in NUMBERS:
-            value = getattr(self, name)
-            positive = name in POSITIVE
-            if not (hasattr(value, "__float__") and (0 < value < math.inf if positive else 0 <= value < 1)):
-                rule = "a positive, finite number" if positive else "a number in [0, 1)"
-                raise ValueError(f"{name} is {value!r}, but it takes {rule}")
-            object.__setattr__(self, name, float(value))
-        if self.network == LINEAR:
-            for field in dataclasses.fields(self):
-                value = getattr(self, field.name)
-                if field.name in OF_NETWORKS and value != field.default:
-                    raise ValueError(f"{field.name} is {value!r}, but a linear model has none; leave it out")
+        """Make 1 and 1.0 the same run, and refuse one that cannot be named or has no end."""
+        if not self.epochs >= 1:
+            raise ValueError(f"epochs is {self.epochs!r}, but it takes an integer of at least 1")
+        if not 0 < self.lr < math.inf:
+            raise ValueError(f"lr is {self.lr!r}, but it takes a positive, finite number")
+        for name in ("lr", "rate", "momentum", "weight_std"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
     def id(self) -> str:
@@ -149,20 +129,11 @@ class Record(TypedDict):
 
 
 class RunResult(NamedTuple):
-    """How a run ended.
-
-    Attributes:
-        run: which one.
-        status: one of :data:`FINAL`, or :data:`FAILED`.
-        record: its last one; None if it failed.
-        error: why it failed, in a line.
-        remarks: what the run warned of.
-        seconds: that it took; 0 if it had been done before.
-    """
+    """How a run ended."""
 
     run: Run
-    status: str
-    record: Record | None = None
-    error: str | None = None
-    remarks: tuple[str, ...] = ()
-    seconds: float = 0.0
+    status: str  # one of FINAL, or FAILED
+    record: Record | None = None  # its last one; None if it failed
+    error: str | None = None  # why it failed, in a line
+    remarks: tuple[str, ...] = ()  # what the run warned of
+    seconds: float = 0.0  # that it took; 0 if it had been done before

@@ -55,8 +55,6 @@ def run_all(
         on_result: called with each result as it comes.
         is_locked: whether the caller holds the lock of ``out``, or of a folder around it, to write more there.
     """
-    if not jobs >= 1:
-        raise ValueError(f"jobs is {jobs!r}, but there is at least 1 run at a time")
     runs, results, out = list(dict.fromkeys(runs)), dict[Run, RunResult](), Path(out)
     out.mkdir(parents=True, exist_ok=True)
     with nullcontext() if is_locked else locked(out):
@@ -92,11 +90,15 @@ def _results(runs: Sequence[Run], out: Path, data: Any, jobs: int) -> Iterator[R
         )
     for dataset in dict.fromkeys(run.dataset for run in rest):
         left, where = [run for run in rest if run.dataset == dataset], whole_paths(dataset, data)
-        at_once = 1 if _is_shared(left) else jobs  # every run has all ranks
+        if left[0].network != LINEAR:
+            import torch.distributed as dist
+
+            if dist.is_available() and dist.is_initialized():
+                jobs = 1  # all ranks do each run together
         for _ in range(TRIES):  # if the system kills a worker, the runs that are not done go to new ones
             tasks = [delayed(_execute)(run, out, where, os.getpid()) for run in left]
             try:
-                for result in Parallel(n_jobs=at_once, return_as="generator_unordered")(tasks):
+                for result in Parallel(n_jobs=jobs, return_as="generator_unordered")(tasks):
                     left.remove(result.run)
                     yield result
             except BrokenProcessPool:
@@ -121,22 +123,9 @@ def _execute(run: Run, out: Path, data: tuple[str, Path], parent: int) -> RunRes
     return result._replace(remarks=remarks, seconds=time.perf_counter() - start)
 
 
-def _is_shared(runs: Sequence[Run]) -> bool:
-    """Whether ranks of a process group do these runs together."""
-    if all(run.network == LINEAR for run in runs):
-        return False
-    import torch.distributed as dist
-
-    return dist.is_available() and dist.is_initialized()
-
-
 @cache  # once per process
 def _end_with(parent: int) -> None:
-    """In a worker process: leave Ctrl-C to the parent, and end when it has ended, even by a kill.
-
-    Args:
-        parent: its process id.
-    """
+    """In a worker process: leave Ctrl-C to the parent, given by its process id, and end when it has ended."""
     if os.getpid() == parent:
         return
     if os.getppid() != parent:

@@ -60,13 +60,9 @@ class LockedError(OSError):
 def keep_records(training: Training, folder: Folder, every: float = CHECKPOINT_SECONDS) -> Iterator[Record]:
     """All records of a training, those that an earlier process left first; each is on the disk before it is given.
 
-    A checkpoint that is torn or damaged is a RuntimeWarning, and the run begins again. One that is sound, but of
-    another run, of an older evodrop or without all its records, is an error, and every file stays as it is.
-
-    Args:
-        training: at its beginning.
-        folder: of the run; made if it is missing. One that holds another run, or other data, is an error.
-        every: seconds from one checkpoint to the next.
+    A checkpoint comes ``every`` so many seconds. One that is torn or damaged is a RuntimeWarning, and the run begins
+    again. One that is sound, but of another run, of an older evodrop or without all its records, is an error, as are
+    records of another run or of other data; then every file stays as it is.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -198,9 +194,7 @@ def read_timings(folder: Folder) -> list[Line]:
 def _parsed(text: bytes, path: Path) -> list[Line]:
     """The header and the records in a file. Only its last line can be torn; else it is an error."""
     lines = [_object(line) for line in text.split(b"\n")[:-1]]
-    if (
-        lines and lines[-1] is None and text.endswith(b"\n")
-    ):  # the end of a line may be on the disk before its beginning
+    if lines and lines[-1] is None:  # the end of a line may be on the disk before its beginning
         lines.pop()
     sound = [line for line in lines if line is not None]
     if len(sound) < len(lines):
@@ -268,10 +262,7 @@ def locked(folder: Folder, patience: float = 0.0) -> Iterator[None]:
 def write_whole(path: Path, data: bytes, *, shared: bool = False) -> None:
     """Write to a temporary file beside ``path``, wait for the disk, and rename: readers see the old file or the new.
 
-    Args:
-        path: of the file; its folder must be there.
-        data: what it is to hold.
-        shared: whether others may write the same file at the same time, because no lock keeps them out.
+    It is ``shared`` if others may write the same file at the same time, because no lock keeps them out.
     """
     part = path.with_name(f".evodrop-{secrets.token_hex(8)}.part" if shared else f".{path.name}.part")
     try:

@@ -32,8 +32,8 @@ def test_counts(tmp_path):
     assert _read(path, 4, 4)[0].shape == (4, 4)
     refused(_read, path, 3, 4, match="has more than 3 examples, but the published file 3")
     refused(_read, path, 5, 4, match="has 4 examples, but the published file 5")
-    refused(_read, path, 4, 3, match="index 4 is beyond")
-    refused(_read, written(tmp_path, b"1 2147483647:1\n"), None, MOST_FEATURES, match="beyond")
+    refused(_read, path, 4, 3, match="line 4: n_features was set to 3, but input file contains 4")
+    refused(_read, written(tmp_path, b"1 2147483647:1\n"), None, MOST_FEATURES, match="line 1: n_features was set to")
     refused(_read, written(tmp_path, b"1 x\n"), None, MOST_FEATURES, match="line 1")
 
 

@@ -268,7 +268,7 @@ def test_every_method_of_a_seed_begins_with_the_same_weights():
 def test_data_and_network_have_to_fit():
     with pytest.raises(ValueError, match="network is 'nonsense', but it is one of 'digits'"):
         check_fit("nonsense", load("digits"))
-    with pytest.raises(ValueError, match="tells 10 classes apart, but digits has 1 of 8 x 8 and 11"):
+    with pytest.raises(ValueError, match="in 10 classes, but digits has 1 of 8 x 8 in 11"):
         check_fit("digits", load("digits")._replace(classes=11))
 
 

@@ -36,14 +36,12 @@ def fetch_dataset(dataset: Dataset, folder: Path, *, progress: bool = True) -> N
 
 def _fetch(file: File, path: Path, progress: bool) -> None:
     """Fetch a file unless it is there and right."""
-    try:
-        import pooch
-        import requests
-        from rich.console import Console
-        from rich.progress import DownloadColumn, Progress
-        from urllib3.exceptions import HTTPError
-    except ImportError as error:
-        raise ImportError("downloads need the extra lab: pip install 'evodrop[lab]'") from error
+    import pooch
+    import requests
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress
+    from urllib3.exceptions import HTTPError
+
     columns, console = (*Progress.get_default_columns(), DownloadColumn()), Console(stderr=True)
 
     def download(url: str, output: str, _: Any) -> None:

@@ -31,12 +31,8 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
-    try:
-        import pooch
-    except ImportError as error:
-        raise DataError(
-            f"give a data folder, or set {VARIABLE}; the user's cache needs pip install 'evodrop[lab]'"
-        ) from error
+    import pooch
+
     return Path(pooch.os_cache("evodrop"))
 
 
@@ -44,10 +40,16 @@ def find(dataset: Dataset, folder: Path) -> Form:
     """The first form all of whose files are there, with the right sizes; or a DataError that says how to get it."""
     faults = []
     for form in dataset.forms:
-        wrong = [fault for file in form.files if (fault := _fault(dataset, form, file, folder))]
-        if not wrong:
+        for file in form.files:
+            path = folder / file.path
+            if not path.is_file():
+                faults.append(f"there is no {file.path}")
+                break
+            if file.size and (size := path.stat().st_size) != file.size:
+                faults.append(_wrong(dataset, form, file, folder, f"{size} bytes"))
+                break
+        else:
             return form
-        faults.append(wrong[0])
     where = f"if you have it, name its folder by --data or {VARIABLE}"
     if dataset.download:
         remedy = f"Get it by: evodrop data get {dataset.name} ({dataset.download_size / 1e6:.0f} MB); or, {where}"
@@ -71,9 +73,8 @@ def contents(dataset: Dataset, form: Form, folder: Path) -> dict[str, bytes]:
         if content and algorithm:
             digest = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
         if len(content) != size or digest != file.checksum:
-            raise DataError(
-                _wrong(dataset, form, file, folder, f"{size} bytes" + (f" with {digest}" if digest else ""))
-            )
+            measured = f"{size} bytes" + (f" with {digest}" if digest else "")
+            raise DataError(_wrong(dataset, form, file, folder, measured))
         found[file.path] = content
     return found
 
@@ -88,15 +89,6 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield stream
     except (OSError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}. Get it again") from error
-
-
-def _fault(dataset: Dataset, form: Form, file: File, folder: Path) -> str:
-    """What is wrong with a file, by its name and size; empty if nothing is."""
-    path = folder / file.path
-    if not path.is_file():
-        return f"there is no {file.path}"
-    size = path.stat().st_size
-    return _wrong(dataset, form, file, folder, f"{size} bytes") if file.size and size != file.size else ""
 
 
 def _wrong(dataset: Dataset, form: Form, file: File, folder: Path, found: str) -> str:

@@ -28,15 +28,7 @@ Arrays = tuple[Any, Any, Any, Any]  # train_x, train_y, test_x, test_y
 
 
 class Images(NamedTuple):
-    """Labelled images.
-
-    Attributes:
-        name: of the data set.
-        train_x, test_x: pixels, of uint8 and shape (n, channels, height, width).
-        train_y, test_y: labels from 0 to classes - 1, of shape (n,).
-        classes: how many there are.
-        origin: what the data are in a few words, if they are not those that were published.
-    """
+    """Labelled images. Pixels are of uint8 and shape (n, channels, height, width); labels count from 0."""
 
     name: str
     train_x: npt.NDArray[np.uint8]
@@ -44,7 +36,7 @@ class Images(NamedTuple):
     test_x: npt.NDArray[np.uint8]
     test_y: npt.NDArray[np.int64]
     classes: int
-    origin: str = ""
+    origin: str = ""  # what the data are in a few words, if they are not those that were published
 
 
 def read_images(dataset: Dataset, form: Form, folder: Path) -> Images:

@@ -16,62 +16,36 @@ VALIDATION = "validation:"  # before the name of a data set: its training data a
 
 
 class File(NamedTuple):
-    """One file.
+    """One file."""
 
-    Attributes:
-        path: where it lies in the data folder.
-        size: its bytes, exactly. 0: not known.
-        checksum: "md5:..." or "sha256:...". Empty: none was published.
-        addresses: where it is published, https before http. Empty: nowhere in this form.
-        about: bytes of the download, rounded, where ``size`` is not known.
-    """
-
-    path: str
-    size: int = 0
-    checksum: str = ""
-    addresses: tuple[str, ...] = ()
-    about: int = 0
+    path: str  # where it lies in the data folder
+    size: int = 0  # its bytes, exactly; 0: not known
+    checksum: str = ""  # "md5:..." or "sha256:..."; empty: none was published
+    addresses: tuple[str, ...] = ()  # where it is published, https before http; empty: nowhere in this form
+    about: int = 0  # bytes of the download, rounded, where the size is not known
 
 
 class Form(NamedTuple):
-    """One form in which a data set may lie in the data folder.
+    """One form in which a data set may lie in the data folder."""
 
-    Attributes:
-        reader: the name of its reader in ``images``, or "svmlight".
-        files: training data first.
-        members: the files to read, if ``files`` is an archive of them.
-        origin: what the data are in a few words, if they are not the published ones; shown beside every result.
-        note: the same in a sentence.
-    """
-
-    reader: str
-    files: tuple[File, ...] = ()
-    members: tuple[str, ...] = ()
-    origin: str = ""
-    note: str = ""
+    reader: str  # its name in ``images``, or "svmlight"
+    files: tuple[File, ...] = ()  # training data first
+    members: tuple[str, ...] = ()  # the files to read, if ``files`` is an archive of them
+    origin: str = ""  # what the data are in a few words, if not the published ones; shown beside every result
+    note: str = ""  # the same in a sentence
 
 
 class Dataset(NamedTuple):
-    """One data set.
-
-    Attributes:
-        name, title: for the command line and for the reader.
-        home: the page that describes it.
-        licence: in a line, as its publisher states it.
-        forms: the first that is in the data folder is read.
-        train, test: numbers of examples; test is 0 where a fifth of the examples is set aside. None: not fixed.
-        shape: of one example. Empty: not fixed.
-        classes: number of labels.
-    """
+    """One data set."""
 
     name: str
-    title: str
-    home: str
-    licence: str
-    forms: tuple[Form, ...]
-    train: int | None = None
-    test: int | None = None
-    shape: tuple[int, ...] = ()
+    title: str  # in a line, for the reader
+    home: str  # the page that describes it
+    licence: str  # in a line, as its publisher states it
+    forms: tuple[Form, ...]  # the first that is in the data folder is read
+    train: int | None = None  # examples; None: not fixed
+    test: int | None = None  # 0: a fifth of the examples is set aside
+    shape: tuple[int, ...] = ()  # of one example; empty: not fixed
     classes: int = 2
 
     @property
@@ -169,9 +143,16 @@ CIFAR100_PYTHON = _files(
 )
 
 
-def _cifar(classes: int, binary: tuple[File, ...], python: tuple[File, ...], *archives: File) -> Dataset:
+def _cifar(
+    classes: int,
+    binary: tuple[File, ...],
+    python: tuple[File, ...],
+    binary_archive: tuple[int, str],
+    python_archive: tuple[int, str],
+) -> Dataset:
     """Fixed records come first, which hold nothing but numbers; then pickles, in the published files alone."""
-    binary_archive, python_archive = archives
+    packed = _files("", (f"cifar-{classes}-binary.tar.gz", *binary_archive), hosts=CIFAR_HOSTS)
+    pickled = _files("", (f"cifar-{classes}-python.tar.gz", *python_archive))
     return Dataset(
         name=f"cifar{classes}",
         title=f"32x32 photographs in {classes} classes",
@@ -179,8 +160,8 @@ def _cifar(classes: int, binary: tuple[File, ...], python: tuple[File, ...], *ar
         licence="no licence stated; cite A. Krizhevsky, 2009",
         forms=(
             Form("records", binary),
-            Form("records", (binary_archive,), members=tuple(file.path for file in binary)),
-            Form("pickles", (python_archive,), members=tuple(file.path for file in python)),
+            Form("records", packed, members=tuple(file.path for file in binary)),
+            Form("pickles", pickled, members=tuple(file.path for file in python)),
             Form("pickles", python),
         ),
         train=50_000,
@@ -237,17 +218,15 @@ _ALL = (
         10,
         CIFAR10_BINARY,
         CIFAR10_PYTHON,
-        *_files("", ("cifar-10-binary.tar.gz", 170_052_171, "md5:c32a1d4ab5d03f1284b67883e8d87530"), hosts=CIFAR_HOSTS),
-        *_files("", ("cifar-10-python.tar.gz", 170_498_071, "md5:c58f30108f718f92721af3b95e74349a")),
+        (170_052_171, "md5:c32a1d4ab5d03f1284b67883e8d87530"),
+        (170_498_071, "md5:c58f30108f718f92721af3b95e74349a"),
     ),
     _cifar(
         100,
         CIFAR100_BINARY,
         CIFAR100_PYTHON,
-        *_files(
-            "", ("cifar-100-binary.tar.gz", 168_513_733, "md5:03b5dce01913d631647c71ecec9e9cb8"), hosts=CIFAR_HOSTS
-        ),
-        *_files("", ("cifar-100-python.tar.gz", 169_001_437, "md5:eb9058c3a382ffc7106e4002c42a8d85")),
+        (168_513_733, "md5:03b5dce01913d631647c71ecec9e9cb8"),
+        (169_001_437, "md5:eb9058c3a382ffc7106e4002c42a8d85"),
     ),
     Dataset(
         name="real-sim",

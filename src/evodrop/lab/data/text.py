@@ -26,13 +26,7 @@ Table = tuple[Any, npt.NDArray[np.float64]]
 
 
 class Documents(NamedTuple):
-    """Labelled sparse text.
-
-    Attributes:
-        name: of the data set.
-        train_x, test_x: ``scipy.sparse.csr_array`` of float64 and shape (n, d), with the same d.
-        train_y, test_y: labels as the files have them, mostly -1 and +1, of shape (n,).
-    """
+    """Labelled sparse text: ``scipy.sparse.csr_array`` of float64 and shape (n, d); labels as the files have them."""
 
     name: str
     train_x: Any

@@ -23,7 +23,6 @@ import numpy as np
 
 from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, load
 from evodrop.lab.data.text import pair_paths
-from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
 __all__ = ["UNKNOWN", "Score", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
@@ -114,9 +113,6 @@ def training_for(run: Run, data: Images | Documents) -> Training:
         >>> [record["iteration"] for record in training_for(run, load_once("digits")).records()]
         [11]
     """
-    if isinstance(data, Images) == (run.network == LINEAR):
-        found = "images" if isinstance(data, Images) else "text"
-        raise ValueError(f"{run.dataset} holds {found}, which the network {run.network!r} cannot learn")
     if isinstance(data, Documents):
         from evodrop.lab.training.linear import LinearTraining
 
@@ -136,7 +132,9 @@ def load_once(name: str, folder: str | os.PathLike[str] | None = None) -> Images
     return _load(*whole_paths(name, folder))
 
 
-_load = lru_cache(maxsize=1)(load)
+@lru_cache(maxsize=1)
+def _load(name: str, folder: Path) -> Images | Documents:
+    return load(name, folder)
 
 
 def whole_paths(name: str, folder: str | os.PathLike[str] | None = None) -> tuple[str, Path]:

@@ -149,12 +149,6 @@ def batches(n: int, size: int, seed: int, iteration: int = 0) -> Iterator[Tensor
 
     They are a function of seed and iteration, so a run can resume anywhere. What does not fill a batch is left out,
     since layers take their statistics from it; the next epoch leaves out others.
-
-    Args:
-        n: number of examples.
-        size: of a batch, over all ranks; at most n.
-        seed: of the order.
-        iteration: how many batches to pass over.
     """
     epoch, skipped = divmod(iteration, n // size)
     while True:
@@ -176,7 +170,7 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
 
     Args:
         images: pixels of uint8.
-        size: of the crop, height and width; None takes the whole image.
+        size: height and width of the crop; None takes the whole image.
         scale: factor.
 
     Returns:
@@ -212,9 +206,9 @@ def check_fit(network: str, images: Images) -> Network:
     entry, (channels, height, width) = NETWORKS[network], images.train_x.shape[1:]
     if (entry.channels, entry.classes) != (channels, images.classes) or entry.size > min(height, width):
         raise ValueError(
-            f"the network {network!r} takes {entry.channels} channels of {entry.size} x {entry.size} and tells "
-            f"{entry.classes} classes apart, but {images.name} has {channels} of {height} x {width} and "
-            f"{images.classes}; name a network that fits"
+            f"the network {network!r} takes {entry.channels} channels of {entry.size} x {entry.size} in "
+            f"{entry.classes} classes, but {images.name} has {channels} of {height} x {width} in {images.classes}; "
+            "name a network that fits"
         )
     return entry
 

@@ -34,9 +34,6 @@ class SharedTraining(NetworkTraining):
     """A training in which every rank makes the same steps, on its share of the batch, and agrees on records.
 
     Dropout follows the moments of the whole batch; its noise is a function of seed, rank and iteration.
-
-    Args:
-        run, network, pixels: as for one process, on every rank the same.
     """
 
     active: ClassVar[SharedTraining | None] = None  # the one that all ranks have begun, and not ended
@@ -95,9 +92,6 @@ def joined(data: Path | None = None) -> Iterator[bool]:
     """Join the processes that torchrun has started; gives whether this one leads.
 
     One that does not has followed the leader until the end when the ``with`` block begins.
-
-    Args:
-        data: the data folder of this process.
     """
     dist.init_process_group("gloo", timeout=PATIENCE)
     try:

@@ -6,7 +6,7 @@ Units that batchwise dropout spares the layer before it are zero on the whole ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
@@ -14,10 +14,9 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop._checks import Floats
 from evodrop.definitions import second_moments
 from evodrop.lab.run import LayerStatistics
-from evodrop.noise import Noise, make_noise
+from evodrop.noise import make_noise
 
 __all__ = ["layer_statistics", "watch_dropout"]
 
@@ -58,7 +57,11 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     moments = second_moments(input.detach().flatten(1)).numpy()
     moments = np.where(np.isfinite(moments), moments, 0.0)
     strengths, live = np.sqrt(moments), moments > 0
-    total, noise = strengths.sum(), _noise_of(layer, moments)
+    total, noise = strengths.sum(), None
+    if isinstance(layer, nn.Dropout):
+        noise = make_noise(None, moments, layer.p, independent=True)
+    elif hasattr(layer, "noise_for") and layer.unit_dims is None and getattr(layer, "batched", None) is None:
+        noise = layer.noise_for(moments)  # else it depends on more, or on other units
     seen = LayerStatistics(
         name=name,
         units=len(moments),
@@ -75,15 +78,6 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
         seen["kept"] = _rounded(noise.survival[live].sum())
         seen["noise"] = _rounded(moments @ noise.mean_square / standard)
     return seen
-
-
-def _noise_of(layer: nn.Module, moments: Floats) -> Noise | None:
-    """The noise of a layer on units with these moments; None where it depends on more, or on other units."""
-    if isinstance(layer, nn.Dropout):
-        return make_noise(None, moments, layer.p, independent=True)
-    noise_for: Callable[[Floats], Noise] | None = getattr(layer, "noise_for", None)
-    whole = getattr(layer, "unit_dims", ()) is None and getattr(layer, "batched", None) is None
-    return noise_for(moments) if noise_for and whole else None
 
 
 def _rounded(value: float) -> float:
