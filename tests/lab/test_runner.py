@@ -64,7 +64,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
     bad = digits(network="mnist")
     results = run_all([bad, digits()], tmp_path, jobs=1)
     assert [result.status for result in results] == ["failed", "finished"]
-    assert results[0].error.startswith("ValueError: the network 'mnist' takes 1 channels of 24 x 24 and tells 10")
+    assert results[0].error.startswith("ValueError: the network 'mnist' takes 1 channels of 24 x 24 in 10 classes")
     assert results[0].record is None
 
 
