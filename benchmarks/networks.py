@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from dropout import OURS as EVOLUTIONAL
 from dropout import STANDARD, Row, claim, claims_table, machine, write
-from evodrop.nn.local import local_by_patches
+from evodrop.nn.locally_connected import local_by_patches
 from numpy import median
 from rich.console import Console
 from rich.progress import Progress

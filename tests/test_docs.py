@@ -150,6 +150,6 @@ def test_a_dropout_whose_cost_was_not_measured_is_named(tmp_path):
     for times in costs["races"].values():
         times.pop("standout", None)
     (tmp_path / "costs.json").write_text(json.dumps(costs), encoding="utf-8")
-    run = python("-c", f"import pathlib, zoo; zoo.costs(pathlib.Path({str(tmp_path / 'costs.json')!r}))")
+    run = python("-c", f"import pathlib, zoo_page; zoo_page.costs(pathlib.Path({str(tmp_path / 'costs.json')!r}))")
     assert run.returncode == 1
     assert "has no cost of 'standout'" in run.stderr

@@ -141,9 +141,12 @@ def use_backend(name: str) -> Iterator[None]:
         _backend.reset(token)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _chosen_backend() -> str:
     return _backend.get()
+
+
+# What torch.compiler.assume_constant_result does; calling that would import the compiler, which takes a second.
+_chosen_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def uses_numba(device: torch.device) -> bool:
