@@ -4,7 +4,7 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test stress lint bench clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -14,6 +14,9 @@ demo: .venv/installed  ## the six usual methods on one network and the bundled d
 
 test: .venv/installed  ## the whole test suite, with the examples in the docstrings
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+stress: .venv/installed  ## runs and commands killed at 40 random moments each, 10,000 mutated files per format: hours
+	EVODROP_STRESS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stress
 
 lint: .venv/installed  ## style and types
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ from rich.table import Column, Table
 from torch import Tensor, nn
 from torch.distributions import Multinomial
 
-from evodrop.nn import BernoulliDropout, EvolutionalDropout
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, WaterFillingDropout
 
 Times = dict[tuple[str, int, int], list[float]]  # seconds by contestant, number of units and number of threads
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ CONTESTANTS: dict[str, Callable[[int], Callable[[Tensor], Tensor]]] = {
     BY_LAW: lambda _: lambda x: e_dropout(x, lambda probs, k, rows: Multinomial(k, probs).sample((rows,))),
     "nn.BatchNorm1d": nn.BatchNorm1d,
     OURS: lambda _: EvolutionalDropout(P),
-    f"{OURS}, bernoulli": lambda _: EvolutionalDropout(P, scheme="bernoulli"),
+    f"{OURS}, bernoulli": lambda _: WaterFillingDropout(P),
     OURS_BERNOULLI: lambda _: BernoulliDropout(P),
 }
 

@@ -31,7 +31,7 @@ from sklearn.linear_model import SGDClassifier
 from threadpoolctl import threadpool_limits
 
 from evodrop.linear import DropoutSGDClassifier, iter_svmlight
-from evodrop.linear.plans import DROPOUTS
+from evodrop.linear._fit import DROPOUTS
 
 Data = tuple[sparse.csr_array, np.ndarray]  # examples with 32-bit indices, and labels -1 or 1
 Row = dict[str, Any]
@@ -97,7 +97,7 @@ def spread_out(data: Data, d: int) -> Data:
 def contestant(name: str, epochs: int) -> Any:
     if name == PEER:
         return SGDClassifier(**SAME, max_iter=epochs)
-    return DropoutSGDClassifier(name, **SAME, max_iter=epochs, learning_rate="constant")
+    return DropoutSGDClassifier(dropout=name, **SAME, max_iter=epochs, learning_rate="constant")
 
 
 def turn(name: str, data: Data, epochs: int) -> tuple[Any, float, float]:

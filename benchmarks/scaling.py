@@ -4,10 +4,8 @@
 * **deep**: the cost of synchronised dropout in a step of the CIFAR-10 network, 1 and 2 processes.
 * **linear**: DaskDropoutSGDClassifier on 1 and 2 workers: time, test error (``--data``), and workers that are killed.
 * **gpu**: dropout layers on a GPU; without one, the same calls on the CPU.
-* **rates**: what docs/scaling.md starts from; ``--rates docs/scaling_rates.json`` keeps them, for docs/scaling.py.
 
-The figures of the Triton kernels, equal bits and the chi-square test, are tests: tests/nn/test_gpu.py. Leave the
-machine alone meanwhile: a load above the number of processes makes the times mean nothing, and is printed.
+Leave the machine alone meanwhile: a load above the number of processes makes the times mean nothing, and is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from dropout import Row, claims_table, machine
 from networks import write
 from rich.console import Console
 
-PARTS = ("exact", "deep", "linear", "gpu", "rates")
+PARTS = ("exact", "deep", "linear", "gpu")
 
 
 def parts_named(text: str) -> list[str]:
@@ -38,7 +36,6 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--only", type=parts_named, default=list(PARTS), help=f"some of {','.join(PARTS)}")
     parser.add_argument("--data", type=Path, help="folder with 20news: measures the test error too")
-    parser.add_argument("--rates", type=Path, help="a file to write the rates to")
     parser.add_argument("--json", type=Path, default=Path("build/bench/scaling.json"), help="default: %(default)s")
     return parser.parse_args()
 
@@ -56,8 +53,6 @@ def main() -> None:
     if claims:
         console.print(claims_table(claims, "1 thread a process"))
     write(asked.json, {"machine": about, "quick": asked.quick, "found": found, "claims": claims})
-    if asked.rates and "rates" in found:
-        write(asked.rates, found["rates"])
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from dropout import Row, claim
+from evodrop.nn.evolving import Evolving
 from gloo import on_ranks
 from numpy import array, median
 from numpy.random import default_rng
@@ -26,9 +27,8 @@ from rich.table import Table
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from evodrop.experiments.networks.catalogue import NETWORKS, build_network, initialize
-from evodrop.nn import EvolutionalDropout, convert_sync
-from evodrop.nn.evolving import Evolving
+from evodrop.lab.networks import NETWORKS, build_network, initialize
+from evodrop.nn import EvolutionalDropout, convert_sync_dropout
 
 NETWORK, BATCH, STEPS = "cifar10", 128, 4  # the batch of all processes together; steps of a turn
 BOUND = "2, each bound to a core"
@@ -40,7 +40,7 @@ class Contest:
 
     def __init__(self, ranks: int) -> None:
         network = initialize(build_network(NETWORK, lambda: EvolutionalDropout(0.5)), seed=0)
-        network = convert_sync(network).to(memory_format=torch.channels_last)
+        network = convert_sync_dropout(network).to(memory_format=torch.channels_last)
         self.layers = [layer for layer in network.modules() if isinstance(layer, Evolving)]
         self.model = DistributedDataParallel(network)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9)

@@ -13,12 +13,11 @@ from gloo import on_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from evodrop._kernels.rows import RANK_STEP
 from evodrop.definitions import sampling_probabilities, second_moments
-from evodrop.nn import EvolutionalDropout, convert_sync
-from evodrop.nn.draw import draw_seed
-from evodrop.nn.operator import noise
-from evodrop.nn.sync import global_moments
-from evodrop.stream import RANK_STEP
+from evodrop.nn import EvolutionalDropout, convert_sync_dropout
+from evodrop.nn._noise import Options, draw_seed, noise
+from evodrop.nn.distributed import global_moments
 
 SHARES = {2: (37, 0), 3: (40, 0, 88)}  # examples of each rank
 LEARNED, STEPS = (10, 6), 50
@@ -31,9 +30,7 @@ class Replayed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         seed, probs = draw_seed(x.device), sampling_probabilities(second_moments(x.detach()))
         drawn = [
-            noise(
-                share, probs, "probs", 0.5, None, "multinomial", "draws", 0.0, [1], [], seed + rank * RANK_STEP % 2**63
-            )
+            noise(share, probs, *Options(0.5), [1], [], seed + rank * RANK_STEP % 2**63)
             for rank, share in enumerate(x.detach().split(LEARNED))
         ]
         return x * torch.cat(drawn)
@@ -53,7 +50,7 @@ def losses(dropout: type[nn.Module]) -> Tensor:
     torch.manual_seed(1)
     network: nn.Module = nn.Sequential(nn.Linear(UNITS, 64), nn.ReLU(), dropout(), nn.Linear(64, 5))
     rank = dist.get_rank() if dist.is_initialized() else None
-    model = network if rank is None else DistributedDataParallel(convert_sync(network))
+    model = network if rank is None else DistributedDataParallel(convert_sync_dropout(network))
     optimizer, seen = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), []
     batch, labels = whole_batch(LEARNED), torch.arange(sum(LEARNED)) % 5
     x, y = (batch, labels) if rank is None else (part.split(LEARNED)[rank] for part in (batch, labels))

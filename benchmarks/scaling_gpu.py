@@ -1,8 +1,8 @@
-"""Part of scaling.py: dropout layers on a GPU, nn.Dropout and ours by plain torch and by the Triton kernels.
+"""Part of scaling.py: dropout layers on a GPU, nn.Dropout and ours.
 
 The contestants take turns in random order. A call goes forward and backward on 128 float32 rows; the clock stops when
-the device has finished. Without a GPU the same calls are timed on the CPU, with the numba kernels in the place of
-Triton's, which shows that the benchmark runs and what the plain path costs, but nothing about a GPU.
+the device has finished. Without a GPU the same calls are timed on the CPU, by the numba kernels too, which shows
+that the benchmark runs and what the torch backend costs there, but nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNITS, QUICK = (256, 1024, 4096, 16384), (256, 1024)
 
 def contestants(device: torch.device) -> dict[str, tuple[nn.Module, str]]:
     """A layer and a backend by name."""
-    kernels = "triton" if device.type == "cuda" else "numba"
-    ours = {f"EvolutionalDropout, {name}": (EvolutionalDropout(P), name) for name in ("torch", kernels)}
+    backends = ("torch",) if device.type == "cuda" else ("torch", "numba")
+    ours = {f"EvolutionalDropout, {name}": (EvolutionalDropout(P), name) for name in backends}
     return {"nn.Dropout": (nn.Dropout(P), "auto"), **ours}
 
 
@@ -60,10 +60,10 @@ def speed_table(rows: list[Row], device: torch.device) -> Table:
     names = list(contestants(device))
     columns = [Column(name, justify="right") for name in names]
     title = f"microseconds, forward and backward, {ROWS} rows, {device}"
-    table = Table("d", *columns, Column(f"{names[1]} over {names[2]}", justify="right"), title=title)
+    table = Table("d", *columns, Column(f"{names[1]} over {names[0]}", justify="right"), title=title)
     for row in rows:
         micros = [f"{row[name] * 1e6:,.0f}" for name in names]
-        table.add_row(str(row["d"]), *micros, f"{row[names[1]] / row[names[2]]:.2f}")
+        table.add_row(str(row["d"]), *micros, f"{row[names[1]] / row[names[0]]:.2f}")
     return table
 
 

@@ -94,7 +94,8 @@ def cluster_of(workers: int) -> LocalCluster:
 
 def timed_fit(workers: int, data: tuple[Any, Any], epochs: int) -> tuple[DaskDropoutSGDClassifier, Row]:
     """A fit on a cluster of its own, whose workers have compiled and hold the data before the clock starts."""
-    model = DaskDropoutSGDClassifier(loss="log_loss", max_iter=epochs, tol=None, random_state=0)
+    alone = DropoutSGDClassifier(loss="log_loss", max_iter=epochs, tol=None, random_state=0)
+    model = DaskDropoutSGDClassifier(alone)
     with cluster_of(workers) as cluster, Client(cluster) as client:
         for worker in client.nthreads():  # every worker compiles, not only the first
             client.submit(_compile, workers=[worker], pure=False).result()
@@ -129,12 +130,11 @@ def measure_error(folder: Path, seeds: int, partitions: int = 2) -> Row:
     """Percent of test error, one process and 2 workers."""
     X, y = next(iter_svmlight(folder / "20news" / "train.svm.bz2", 10**6))
     test = next(iter_svmlight(folder / "20news" / "test.svm.bz2", 10**6, n_features=X.shape[1]))
-    alone = [100 * (1 - DropoutSGDClassifier(random_state=seed).fit(X, y).score(*test)) for seed in range(seeds)]
+    models = [DropoutSGDClassifier(random_state=seed) for seed in range(seeds)]
+    alone = [100 * (1 - model.fit(X, y).score(*test)) for model in models]
     with cluster_of(2) as cluster, Client(cluster):
         data = cut(X, y, partitions)
-        ours = [
-            100 * (1 - DaskDropoutSGDClassifier(random_state=seed).fit(*data).score(*test)) for seed in range(seeds)
-        ]
+        ours = [100 * (1 - DaskDropoutSGDClassifier(model).fit(*data).score(*test)) for model in models]
     return {"alone": alone, "cluster": ours, "difference": float(np.mean(ours) - np.mean(alone))}
 
 
@@ -156,7 +156,8 @@ class Killer(threading.Thread):
 
     def seconds(self) -> list[float]:
         """Of the rounds so far."""
-        return self.model._descent.history["seconds"] if hasattr(self.model, "_descent") else []
+        progress = getattr(getattr(self.model, "estimator_", None), "_progress", None)
+        return progress.history["seconds"] if progress else []
 
 
 def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], workers: int, rounds: float) -> Row:
@@ -175,7 +176,7 @@ def disturbed_fit(model: DaskDropoutSGDClassifier, data: tuple[Any, Any], worker
 def measure_kills(kills: int) -> Row:
     """Kills spread over the length of a fit, on two workers, and a third as many of a worker that is the only one."""
     data = large_data(*DISTURBED, 4)
-    model = DaskDropoutSGDClassifier(max_iter=12, tol=None, random_state=0)
+    model = DaskDropoutSGDClassifier(DropoutSGDClassifier(max_iter=12, tol=None, random_state=0))
     with cluster_of(2) as cluster, Client(cluster):
         expected = clone(model).fit(*data).coef_
     plan = [(2, rounds) for rounds in np.linspace(0.2, 10.7, kills).tolist()]

@@ -8,7 +8,7 @@ where it saves their work.
 The contestants take turns in random order, and the first call of a turn does not count, since the others have had the
 caches. The tables hold medians of the process's own time, which a busy machine disturbs less. A contestant is called by
 its name in the zoo, perhaps with a variant after a comma; to race another, give it a line in one of the lists.
-``--json docs/zoo_costs.json`` keeps the result for docs/zoo.py.
+``--json docs/zoo_costs.json`` keeps the result for tools/zoo_page.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from evodrop.nn.zoo import (
     VariationalDropout,
     VariationalLinear,
     WaterFillingDropout,
-    WeightAwareDropout,
+    WeightAwareLinear,
 )
 
 P, UNITS, FEWER, WIDTH, STANDARD = 0.5, 4096, 512, 2048, "standard"
@@ -59,7 +59,7 @@ ON_UNITS: dict[str, Make] = {
 }
 ON_WEIGHTS: dict[str, Make] = {
     STANDARD: lambda d: nn.Sequential(nn.Dropout(P), nn.Linear(d, d)),
-    "weight-aware": lambda d: convert_dropout(ON_WEIGHTS[STANDARD](d), WeightAwareDropout),
+    "weight-aware": lambda d: WeightAwareLinear(d, d, p=P),
     "variational-weights": lambda d: VariationalLinear(d, d, p=P),
     "fast": lambda d: FastDropoutLinear(d, d, p=P),
     "dropconnect, a mask per batch": lambda d: DropConnectLinear(d, d, p=P, masks="batch"),

@@ -1,14 +1,7 @@
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE / "experiments")]  # so that every folder of tests can import what several share
-
-from process_groups import Ranks  # noqa: E402
+from helpers.process_groups import Ranks
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +25,7 @@ def current_client(client):
 
 @pytest.fixture(scope="session")
 def two_ranks():
-    """A gloo group of two processes; see :class:`process_groups.Ranks`."""
+    """A gloo group of two processes; see :class:`helpers.process_groups.Ranks`."""
     ranks = Ranks(2)
     yield ranks
     ranks.close()

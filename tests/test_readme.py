@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import evodrop
-from evodrop.linear.plans import DROPOUTS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -40,13 +39,12 @@ def test_the_citation_names_this_version():
     assert f"\nversion: {evodrop.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_demo_ends_in_a_table():
-    command = [sys.executable, "-W", "error", "examples/digits.py", "--seeds", "2", "--epochs", "3"]
+def test_the_example_learns():
+    command = [sys.executable, "-W", "error", "examples/digits.py"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stderr
-    assert "nn.Dropout" in run.stdout
-    assert "EvolutionalDropout" in run.stdout
-    assert "test error" in run.stdout.lower()
+    last = re.fullmatch(r"epoch 30: test error (\S+) %", run.stdout.splitlines()[-1])
+    assert 0 < float(last[1]) < 10
 
 
 @pytest.mark.parametrize(
@@ -66,15 +64,3 @@ def test_a_benchmark_prints_its_tables_and_writes_json(benchmark, peer, tmp_path
     assert run.returncode == 0, run.stderr
     assert peer in run.stdout
     assert json.loads(out.read_text())
-
-
-def test_the_learning_benchmark_has_a_row_for_every_dropout(tmp_path):
-    lines = [f"{label} {1 + i % 3}:1 {4 + i % 2 + 2 * (label > 0)}:0.5\n" for i in range(12) for label in (-1, 1)]
-    files = [tmp_path / "train.svm", tmp_path / "test.svm"]
-    for path in files:
-        path.write_text("".join(lines))
-    command = [sys.executable, "benchmarks/learning.py", "--seeds", "2", f"tiny={files[0]},{files[1]}"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert run.returncode == 0, run.stderr
-    for dropout in DROPOUTS:
-        assert len(re.findall(rf"^. {dropout} ", run.stdout, flags=re.MULTILINE)) == 2

@@ -10,55 +10,53 @@ from pathlib import Path
 
 import pytest
 
-from evodrop.experiments.claims.outcomes import outcomes_of
-from evodrop.experiments.claims.statements import CLAIMS
-from evodrop.experiments.claims.verdicts import read_verdicts
-from evodrop.experiments.records.curves import read_curves
-from evodrop.experiments.report.reopening import reopen
+from evodrop.lab.claims import CLAIMS
+from evodrop.lab.curves import read_curves
+from evodrop.lab.experiment import read_description
+from evodrop.lab.panels import find_panel
+from evodrop.lab.verdicts import outcomes_of, read_verdicts, write_verdicts
 
 RESULTS = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path.parent for path in RESULTS.rglob("experiment.json"))
 PANELS = [folder for folder in FOLDERS if json.loads((folder / "experiment.json").read_bytes())["panel"]]
 
 
-def tables(*options, page=RESULTS / "tables.py"):
-    return subprocess.run([sys.executable, page, *options], capture_output=True, text=True, check=False)
+def renew(*options):
+    command = [sys.executable, RESULTS.parent / "tools" / "results_page.py", *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_the_page_says_what_the_records_say():
-    checked = tables("--check")
+    checked = renew("--check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_every_folder_stands_on_the_page_with_its_table():
     page = (RESULTS / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"<!-- table: (\S+) -->", page)) - {"claims"}
+    named = set(re.findall(r"<!-- made: (\S+) -->", page)) - {"claims"}
     assert named == {str(folder.relative_to(RESULTS)) for folder in FOLDERS}
     assert all((RESULTS / picture).is_file() for picture in re.findall(r"\]\((\S+\.png)\)", page))
 
 
 def test_a_wrong_number_on_the_page_is_found(tmp_path):
-    (tmp_path / "compare-digits").symlink_to(RESULTS / "compare-digits")
-    script = tmp_path / "tables.py"
-    script.write_bytes((RESULTS / "tables.py").read_bytes())
     page = tmp_path / "README.md"
-    page.write_text("<!-- table: compare-digits -->\n<!-- end -->\n")
-    assert tables(page=script).returncode == 0
-    assert tables("--check", page=script).returncode == 0
+    page.write_text("<!-- made: compare-digits -->\n<!-- end -->\n")
+    assert renew(page).returncode == 0
+    assert renew(page, "--check").returncode == 0
     page.write_text(page.read_text().replace("baseline", "best", 1))
-    assert tables("--check", page=script).returncode == 1
+    assert renew(page, "--check").returncode == 1
 
 
 @pytest.mark.parametrize("folder", PANELS, ids=lambda folder: str(folder.relative_to(RESULTS)))
-def test_kept_verdicts_follow_from_the_records(folder):
-    found = reopen(folder)
-    curves = read_curves(found.runs)
+def test_kept_verdicts_follow_from_the_records(folder, tmp_path):
+    runs, _, panel = read_description(folder)
+    curves = read_curves(runs)
     assert {curve.status for curve in curves} <= {"finished", "diverged"}
-    (outcome,) = outcomes_of(curves, found.panel)
-    assert read_verdicts(folder / "verdicts.json") == {
-        judgement.claim.id: judgement.verdict for judgement in outcome.judgements
-    }
-    fewest = 5 if found.panel.id.startswith(("fig1-20news", "fig1-reuters52")) else 3
+    (outcome,) = outcomes_of(curves, find_panel(panel))
+    assert read_verdicts(folder / "verdicts.json") == {item.claim.id: item.verdict for item in outcome.verdicts}
+    write_verdicts(outcome.verdicts, tmp_path / "verdicts.json")  # and so do the words beside them
+    assert (tmp_path / "verdicts.json").read_bytes() == (folder / "verdicts.json").read_bytes()
+    fewest = 5 if panel.startswith(("fig1-20news", "fig1-reuters52")) else 3
     assert all(len(row.seeds) >= fewest for row in outcome.summaries)
 
 

@@ -8,13 +8,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
+from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
-from evodrop import stream
-from evodrop.kernels import build_table, integer_masses
-from evodrop.kernels import hashed as kernel_hashed
+from evodrop._kernels import rows as stream
+from evodrop._kernels.rows import MASS_BITS, build_table, integer_masses
+from evodrop._kernels.rows import hashed as kernel_hashed
 from evodrop.sampling import draw_counts, draw_mask, sample_counts
-from evodrop.stream import MASS_BITS
 
 RNG = np.random.default_rng(0)
 AWKWARD = {
@@ -73,9 +72,9 @@ def test_words_are_the_hash_of_seed_row_and_counter():
     seed, size, d = 2**64 - 5, 3, 8  # uniform over a power of two: the unit is the top bits of the word
     expected = np.zeros((size, d), int)
     for row in range(size):
-        key = hashed((seed + row * stream.ROW_STEP) % 2**64)
+        key = hashed((seed + row * int(stream.ROW_STEP)) % 2**64)
         for t in range(5):
-            expected[row, hashed((key + t * stream.GOLDEN) % 2**64) >> 61] += 1
+            expected[row, hashed((key + t * int(stream.GOLDEN)) % 2**64) >> 61] += 1
     np.testing.assert_array_equal(sample_counts(np.ones(d), 5, size, seed), expected)
 
 
@@ -154,7 +153,7 @@ def test_the_global_generator_is_left_alone():
         (([0.0], 1, 1, 0), "all zero"),
         (([], 1, 1, 0), r"shape \(0,\)"),
         (([[0.5, 0.5]], 1, 1, 0), r"shape \(1, 2\)"),
-        (([1.0], 0, 1, 0), "k is 0, but it is an integer from 1"),
+        (([1.0], 0, 1, 0), "k is 0, but the number of draws is an integer from 1"),
         (([1.0], 1.5, 1, 0), "k is 1.5"),
         (([1.0], 1, -1, 0), "size is -1"),
         (([1.0], 1, 1, -1), "seed is -1"),

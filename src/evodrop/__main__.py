@@ -1,6 +1,6 @@
 """``python -m evodrop`` is the command ``evodrop``."""
 
-from evodrop.cli import main
+from evodrop.lab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -8,11 +8,10 @@ probabilities p_i, ``k`` the number of draws, ``counts`` the multinomial m_i, ``
 from __future__ import annotations
 
 import math
-import numbers
-import sys
-from typing import Any
 
 import numpy as np
+
+from evodrop._checks import ArrayOrTensor, checked_integer, checked_keep, checked_masses, checked_rate, namespace
 
 __all__ = [
     "bernoulli_noise",
@@ -25,11 +24,8 @@ __all__ = [
     "survival_probabilities",
 ]
 
-LEAST_RATE = 1e-38  # its reciprocal is finite in float32; a count of 0 times infinity would be nan
-Array = Any  # an ndarray or a torch.Tensor; torch is never imported here
 
-
-def second_moments(x: Array) -> Array:
+def second_moments(x: ArrayOrTensor) -> ArrayOrTensor:
     """E[x_i^2], the mean over the rows of the squares of each unit.
 
     Args:
@@ -50,7 +46,7 @@ def second_moments(x: Array) -> Array:
     return (wide * wide).mean(0)
 
 
-def sampling_probabilities(moments: Array) -> Array:
+def sampling_probabilities(moments: ArrayOrTensor) -> ArrayOrTensor:
     """p_i = sqrt(E x_i^2) / sum_j sqrt(E x_j^2), the probabilities of least risk bound (Proposition 3).
 
     Examples:
@@ -68,12 +64,11 @@ def n_draws(d: int, rate: float) -> int:
         >>> n_draws(1152, 0.5), n_draws(3, 0.5), n_draws(1, 0.9)
         (576, 2, 1)
     """
-    if not (isinstance(d, numbers.Integral) and d >= 1):
-        raise ValueError(f"n_draws: d is {d!r}, but the number of units is an integer of at least 1")
+    d = checked_integer(d, "d", "the number of units")
     return max(1, math.floor(d * (1.0 - checked_rate(rate)) + 0.5))
 
 
-def keep_probabilities(moments: Array, k: float) -> Array:
+def keep_probabilities(moments: ArrayOrTensor, k: float) -> ArrayOrTensor:
     """Water-filling: pi_i = min(1, t sqrt(E x_i^2)) with t such that the pi_i sum to k.
 
     These independent keep probabilities have the least E||x * noise||^2 among all that keep k units on average, and
@@ -84,13 +79,21 @@ def keep_probabilities(moments: Array, k: float) -> Array:
         >>> keep_probabilities(np.array([16.0, 1.0, 1.0, 0.0]), 2)
         array([1. , 0.5, 0.5, 0. ])
     """
-    scale = namespace(moments).sqrt(_wide(checked_masses(moments, "moments")))
+    xp = namespace(moments)
+    scale = xp.sqrt(_wide(checked_masses(moments, "moments")))
     if not k > 0:
         raise ValueError(f"keep_probabilities: k is {k!r}, but the expected number of kept units is positive")
-    return fill_to_level(scale, k)
+    certain = scale < 0  # none yet
+    if k >= (scale > 0).sum():
+        return xp.where(scale > 0, 1.0, xp.zeros_like(scale))
+    while True:
+        t = (k - certain.sum()) / scale[~certain].sum()
+        if not (t * scale > 1)[~certain].any():
+            return xp.where(certain, 1.0, t * scale)
+        certain = certain | (t * scale > 1)
 
 
-def survival_probabilities(probs: Array, k: Array) -> Array:
+def survival_probabilities(probs: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:
     """(d,): 1 - (1 - p_i)^k, the chance of each unit to be drawn at least once in k draws.
 
     Examples:
@@ -103,7 +106,7 @@ def survival_probabilities(probs: Array, k: Array) -> Array:
     return xp.where(certain, 1.0, -xp.expm1(missed))
 
 
-def expected_kept(probs: Array, k: Array) -> Array:
+def expected_kept(probs: ArrayOrTensor, k: ArrayOrTensor) -> ArrayOrTensor:
     """sum_i 1 - (1 - p_i)^k: how many distinct units survive k draws, on average.
 
     It is less than k, since draws repeat: 0.393 d for uniform probabilities and k = d / 2.
@@ -115,7 +118,7 @@ def expected_kept(probs: Array, k: Array) -> Array:
     return survival_probabilities(probs, k).sum()
 
 
-def multinomial_noise(probs: Array, k: int, size: int, rng: np.random.Generator) -> Array:
+def multinomial_noise(probs: ArrayOrTensor, k: int, size: int, rng: np.random.Generator) -> ArrayOrTensor:
     """epsilon_i = m_i / (k p_i) with m ~ Mult(p; k), one row per example (Definition 1). Units with p_i = 0 get 0.
 
     Examples:
@@ -125,14 +128,12 @@ def multinomial_noise(probs: Array, k: int, size: int, rng: np.random.Generator)
     """
     probs = _wide(checked_masses(probs, "probs"))
     probs = probs / probs.max() / (probs / probs.max()).sum()
-    if not (isinstance(k, numbers.Integral) and k >= 1):
-        raise ValueError(f"multinomial_noise: k is {k!r}, but the number of draws is an integer of at least 1")
-    xp = namespace(probs)
+    k, xp = checked_integer(k, "k", "the number of draws"), namespace(probs)
     counts = xp.asarray(rng.multinomial(k, np.asarray(probs, np.float64), size=size))
     return xp.where(probs > 0, counts / (k * xp.where(probs > 0, probs, 1.0)), 0.0)
 
 
-def bernoulli_noise(keep: Array, size: int, rng: np.random.Generator) -> Array:
+def bernoulli_noise(keep: ArrayOrTensor, size: int, rng: np.random.Generator) -> ArrayOrTensor:
     """epsilon_i = b_i / pi_i with independent b_i ~ Bernoulli(pi_i). Units with pi_i = 0 get 0.
 
     Examples:
@@ -146,56 +147,5 @@ def bernoulli_noise(keep: Array, size: int, rng: np.random.Generator) -> Array:
     return xp.where(kept, 1.0 / xp.where(keep > 0, keep, 1.0), 0.0)
 
 
-def fill_to_level(scale: Array, k: Array) -> Array:
-    """min(1, t scale_i) with t such that the sum is k; no value is read back, so a device never waits."""
-    xp = namespace(scale)
-    k = xp.minimum(xp.asarray(k, dtype=scale.dtype), (scale > 0).sum())
-    ascending = scale[scale.argsort()]
-    tail = ascending.cumsum(0)
-    above = len(scale) - xp.ones_like(scale).cumsum(0)  # how many units are larger
-    # Were a unit the largest below the level, t would be (k - above) / tail, and t times the unit at most 1. Where that
-    # holds, it holds for every smaller unit, so counting finds the level.
-    below = ((k - above) * ascending <= tail).sum()
-    total = xp.take(tail, below - 1)
-    t = (k - (len(scale) - below)) / (total + (total == 0))
-    return (t * scale).clip(max=1.0)
-
-
-def checked_rate(rate: float) -> float:
-    """The rate itself, or a ValueError."""
-    if not (isinstance(rate, numbers.Real) and 0.0 <= rate < 1.0):
-        raise ValueError(f"dropout rate is {rate!r}, but it takes a number in [0, 1), the fraction of units to drop")
-    return float(rate)
-
-
-def checked_masses(masses: Array, name: str) -> Array:
-    """The masses themselves if they are finite, not negative and not all zero, or a ValueError."""
-    xp = namespace(masses)
-    masses = np.asarray(masses) if xp is np else masses.detach()
-    if masses.ndim != 1 or len(masses) == 0:
-        raise ValueError(f"{name} has shape {tuple(masses.shape)}, but it takes one value per unit: shape (d,), d >= 1")
-    bad = ~(xp.isfinite(masses) & (masses >= 0))
-    if bad.any():
-        first = int(xp.where(bad)[0][0])
-        raise ValueError(f"{name}[{first}] is {float(masses[first])}, but {name} are finite and not negative")
-    if not (masses > 0).any():
-        raise ValueError(f"{name} are all zero, so no unit could be drawn; at least one must be positive")
-    return masses
-
-
-def checked_keep(keep: Array) -> Array:
-    """Keep probabilities themselves if they are masses of at most 1, or a ValueError."""
-    keep = checked_masses(keep, "keep")
-    if keep.max() > 1:
-        raise ValueError(f"keep has a value of {float(keep.max())}, but keep probabilities lie in [0, 1]")
-    return keep
-
-
-def _wide(x: Array) -> Array:
+def _wide(x: ArrayOrTensor) -> ArrayOrTensor:
     return np.asarray(x, np.float64) if namespace(x) is np else x.double()
-
-
-def namespace(x: Array) -> Any:
-    """The module whose functions fit x: torch for a Tensor, NumPy for all else."""
-    torch = sys.modules.get("torch")
-    return torch if torch is not None and isinstance(x, torch.Tensor) else np

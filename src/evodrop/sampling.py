@@ -5,29 +5,24 @@ a zero stays zero. An alias table with a power of two buckets splits the masses 
 64-bit word: its top bits are the bucket, the next bits (62 in all) are compared with the bucket's threshold.
 So a unit's chance is its mass / 2^62 to the last bit: no modulo bias, no float in the comparison.
 
-**Streams.** Word t of row r is a hash of (seed, r, t), see :mod:`evodrop.stream`. Every row can be made alone, so the
-result is a function of the arguments, whatever the number of threads.
+**Streams.** Word t of row r is a hash of (seed, r, t), see :mod:`evodrop._kernels.rows`.
+Every row can be made alone, so the result is a function of the arguments, whatever the number of threads.
 """
 
 from __future__ import annotations
 
-import numbers
 import os
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from evodrop.definitions import checked_masses
-from evodrop.kernels import Task, build_table
-from evodrop.stream import MASS_BITS
-from evodrop.threads import run_section, useful_threads
+from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
+from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, build_table
+from evodrop._kernels.threads import run_section, useful_threads
+from evodrop.noise import normalised
 
 __all__ = ["draw_counts", "draw_mask", "sample_counts"]
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[Any]
-Bytes = npt.NDArray[np.uint8]
 
 
 def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDArray[np.int64]:
@@ -47,24 +42,25 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
         array([10, 10])
     """
     masses = checked_masses(np.asarray(probs, np.float64), "probs")
-    k, size = _checked_int(k, "k", 1, 2**62), _checked_int(size, "size", 0, 2**62)
-    seed = _checked_int(seed, "seed", 0, 2**64 - 1)
-    scaled = masses / masses.max()  # so that the sum of huge masses is finite
+    k = checked_integer(k, "k", "the number of draws", most=2**62)
+    size = checked_integer(size, "size", "the number of rows", 0, 2**62)
+    seed = checked_integer(seed, "seed", "the seed", 0, 2**64 - 1)
+    scaled = normalised(masses)
     threads = useful_threads(os.cpu_count() or 1, size * (k + len(masses)))
     return draw_counts(scaled / scaled.sum(), k, size, seed, threads).astype(np.int64)
 
 
-def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Integers:
+def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Array:
     """Counts as in :func:`sample_counts` for probs that sum to 1, in the narrowest type that holds them all.
 
-    Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum tells, and the same words are then
+    Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum shows it, and the same words are then
     counted again in a wider type.
     """
     bits = (len(probs) - 1).bit_length()
     table = build_table(probs, bits)
     for dtype in (np.uint8, np.int32, np.int64):
-        counts: Integers = np.empty((size, len(probs)), dtype)
-        if run_section(Task.COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
+        counts: Array = np.empty((size, len(probs)), dtype)
+        if run_section(COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
             break
     return counts
 
@@ -76,12 +72,6 @@ def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any)
     """
     mask = np.empty((size, len(keep)), np.uint8)
     chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
-    task = Task.MASK | Task.PRODUCTS if multiply else Task.MASK
+    task = MASK | PRODUCTS if multiply else MASK
     run_section(task, threads, counts=mask, table=chances, seed=seed, **multiply)
     return mask
-
-
-def _checked_int(value: int, name: str, least: int, most: int) -> int:
-    if not (isinstance(value, numbers.Integral) and least <= value <= most):
-        raise ValueError(f"sample_counts: {name} is {value!r}, but it is an integer from {least} to {most}")
-    return int(value)

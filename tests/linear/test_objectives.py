@@ -1,3 +1,5 @@
+"""What the logistic regressions minimise: values, gradients and approximations against sums over all noise."""
+
 from __future__ import annotations
 
 from itertools import product
@@ -9,18 +11,15 @@ from scipy import integrate, sparse
 from scipy.special import expit
 
 from evodrop.definitions import bernoulli_noise, multinomial_noise, sampling_probabilities, second_moments
-from evodrop.linear.objectives import (
-    Noise,
+from evodrop.linear.logistic import (
     Problem,
-    bernoulli_variance,
     gaussian_loss,
-    matched_draws,
     minimum,
-    multinomial_variance,
     objective,
     quadratic_loss,
     squared,
 )
+from evodrop.noise import Noise
 
 RNG = np.random.default_rng(5)
 N, D = 30, 7
@@ -29,15 +28,15 @@ Y = RNG.choice([-1.0, 1.0], size=N)
 WEIGHTS = RNG.random(N) / N
 PROBS = sampling_probabilities(second_moments(X))
 NOISES = {
-    "multinomial": (multinomial_variance(PROBS, 3), quadratic_loss),
-    "bernoulli": (bernoulli_variance(D, 0.4), quadratic_loss),
-    "gaussian": (bernoulli_variance(D, 0.4), gaussian_loss),
+    "multinomial": (Noise(PROBS, 3), quadratic_loss),
+    "bernoulli": (Noise(np.full(D, 0.6)), quadratic_loss),
+    "gaussian": (Noise(np.full(D, 0.6)), gaussian_loss),
 }
 
 
 def problem_of(noise, loss, alpha=0.0, fit_intercept=True, X=X, labels=Y, weights=WEIGHTS):
     X = sparse.csr_array(X)
-    return Problem(X, squared(X), labels, weights, noise, loss, alpha, fit_intercept)
+    return Problem(X, squared(X), labels, weights, noise.spread, noise.shared, loss, alpha, fit_intercept)
 
 
 def logistic(margin):
@@ -84,7 +83,7 @@ def test_the_variance_is_that_of_the_noise(name):
     draw = {"multinomial": lambda: multinomial_noise(PROBS, 3, size, np.random.default_rng(1))}
     draw["bernoulli"] = lambda: bernoulli_noise(np.full(D, 0.6), size, np.random.default_rng(1))
     deviations = (draw[name]() - 1.0) @ (w * x)
-    spread, shared = NOISES[name][0]
+    spread, shared = NOISES[name][0].spread, NOISES[name][0].shared
     expected = spread @ (x * w) ** 2 - shared * (x @ w) ** 2
     error = (deviations**2).std() / np.sqrt(size)
     assert abs((deviations**2).mean() - expected) < 4 * error
@@ -108,7 +107,7 @@ def test_the_error_of_the_approximation_is_of_the_order_of_1_over_k_squared(loss
     x, w, probs = np.array([1.0, -0.5, 2.0]), np.array([0.8, 1.0, -0.3]), np.array([0.3, 0.2, 0.5])
     errors = {}
     for k in (20, 40, 80):
-        noise = multinomial_variance(probs, k)
+        noise = Noise(probs, k)
         problem = problem_of(noise, loss, X=x[None], labels=np.ones(1), weights=np.ones(1))
         exact = exact_loss(x, w, probs, k)
         errors[k] = objective(np.append(w, 0.0), problem)[0] - exact
@@ -128,7 +127,7 @@ def test_the_value_is_the_mean_loss_under_bernoulli_noise(name):
     )
     value = objective(np.append(w, 0.0), problem_of(*NOISES[name]))[0]
     assert abs(loss.mean() - value) < 4 * loss.std() / np.sqrt(size)
-    plain = objective(np.append(w, 0.0), problem_of(Noise(np.zeros(D), 0.0), quadratic_loss))[0]
+    plain = objective(np.append(w, 0.0), problem_of(Noise(np.ones(D)), quadratic_loss))[0]
     assert value - plain > 20 * loss.std() / np.sqrt(size)  # so that the noise is seen at all
 
 
@@ -160,24 +159,6 @@ def test_the_gaussian_objective_is_convex():
         a, b = RNG.normal(size=(2, D + 1)) * 3
         (low, _), (high, _), (middle, _) = (objective(w, problem) for w in (a, b, (a + b) / 2))
         assert middle <= (low + high) / 2
-
-
-def test_matched_draws():
-    moments = np.array([4.0, 1.0, 1.0, 0.0])
-    probs = sampling_probabilities(moments)
-    assert matched_draws("draws", probs, moments, 0.5) == 2
-    assert matched_draws("draws", probs, moments, 0.0) == 4
-    # 1.5 of the three units that can be drawn; two draws keep 2 - (1/4 + 1/16 + 1/16) = 1.625 on average, one keeps 1
-    assert matched_draws("distinct", probs, moments, 0.5) == 2
-    assert matched_draws("noise", probs, moments, 0.5) == 2  # (16 / 6 - 1) = 1.67, rounded
-    assert matched_draws("noise", probs, moments, 0.0) is None
-    assert matched_draws("distinct", probs, moments, 0.0) is None
-
-
-def test_infinitely_many_draws_are_no_noise():
-    spread, shared = multinomial_variance(PROBS, np.inf)
-    assert not spread.any()
-    assert shared == 0
 
 
 def test_the_minimum_has_no_slope_and_can_be_stopped():

@@ -22,7 +22,7 @@ N_ROWS, N_COLUMNS = 60, 30
 
 
 def written(tmp_path, text, packing="plain"):
-    path = tmp_path / "data.txt"  # the name tells nothing of the packing
+    path = tmp_path / "data.txt"  # the name does not show the packing
     path.write_bytes(PACKINGS[packing](text))
     return path
 
@@ -110,63 +110,63 @@ def test_comments_do_not_count_as_rows(tmp_path):
 
 
 GARBLED = [
-    (b"1 3:", "value"),
-    (b"1 3", "pair"),
-    (b"1 :5", "pair"),
-    (b"1 3:4:5", "value '4:5'"),
-    (b"1 a:2", "pair"),
-    (b"1 2:x", "value 'x'"),
-    (b"1 1: 5", "value ''"),
-    (b"1 1 :5", "pair"),
-    (b"1 5:1 3:1", "index '3' follows 5"),
-    (b"1 3:1 3:2", "unique"),
-    (b"x 1:1", "label"),
-    (b"1:1 2:1", "label"),
-    (b"1,2 1:1", "several labels"),
-    (b"nan 1:1", "label"),
-    (b"-inf 1:1", "label"),
-    (b"1e400 1:1", "label"),
-    (b"1_0 1:1", "label"),
-    (b"\xef\xbb\xbf1 1:1", r"\xef\xbb\xbf1"),
-    (b"1 1:nan", "finite"),
-    (b"1 1:inf", "finite"),
-    (b"1 1:-Infinity", "finite"),
-    (b"1 1:1e400", "finite"),
-    (b"1 1:1_0", "value '1_0'"),
-    (b"1 1_0:1", "pair"),
-    (b"1 1:0x10", "value '0x10'"),
-    (b"1 1:1,5", "value '1,5'"),
-    (b"1 1:1d5", "value"),
-    (b"1 1:-", "value '-'"),
-    (b"1 -2:1", "index '-2' is less than 1"),
-    (b"1 0:1", "zero_based=True"),
-    (b"1 51:1", "beyond n_features=50"),
-    (b"1 1.5:1", "pair"),
-    (b"1 2147483648:1", "larger than 2147483647"),
-    (b"1 4294967297:1", "larger than 2147483647"),
-    (b"1 99999999999999999999:1", "larger than 2147483647"),
-    (b"1 " + b"9" * 5000 + b":1", "larger than 2147483647"),
-    (b"1 -" + b"9" * 5000 + b":1", "less than 1"),
-    (b"1 qidx:5 1:1", "pair"),
-    (b"1 qid:abc 1:1", "pair"),
-    (b"1 qid: 1:1", "pair"),
-    (b"1 qid 1:1", "pair"),
-    (b"1 1:1 qid:3", "pair"),
-    (b"1 1:1\x0b2:1", "control"),
-    (b"1 1:1\x0c2:1", "control"),
-    (b"1 1:1\r-1 2:1", "pair"),
-    (b"1 1:\xff", r"'\xff'"),
-    (b"1 \xd9\xa1:1", r"\xd9\xa1"),
-    (b"1 1:1\xa02:2", r"\xa0"),
-    (b"1 1:1\x00", r"'1\x00'"),
-    (b"1 \x00# 1:1", r"'\x00'"),
-    (b"\x00", "label"),
+    b"1 3:",
+    b"1 3",
+    b"1 :5",
+    b"1 3:4:5",
+    b"1 a:2",
+    b"1 2:x",
+    b"1 1: 5",
+    b"1 1 :5",
+    b"1 5:1 3:1",
+    b"1 3:1 3:2",
+    b"x 1:1",
+    b"1:1 2:1",
+    b"1,2 1:1",
+    b"nan 1:1",
+    b"-inf 1:1",
+    b"1e400 1:1",
+    b"1_0 1:1",
+    b"\xef\xbb\xbf1 1:1",
+    b"1 1:nan",
+    b"1 1:inf",
+    b"1 1:-Infinity",
+    b"1 1:1e400",
+    b"1 1:1_0",
+    b"1 1_0:1",
+    b"1 1:0x10",
+    b"1 1:1,5",
+    b"1 1:1d5",
+    b"1 1:-",
+    b"1 -2:1",
+    b"1 0:1",
+    b"1 51:1",
+    b"1 1.5:1",
+    b"1 2147483648:1",
+    b"1 4294967297:1",
+    b"1 99999999999999999999:1",
+    b"1 " + b"9" * 5000 + b":1",
+    b"1 -" + b"9" * 5000 + b":1",
+    b"1 qidx:5 1:1",
+    b"1 qid:abc 1:1",
+    b"1 qid: 1:1",
+    b"1 qid 1:1",
+    b"1 1:1 qid:3",
+    b"1 1:1\x0b2:1",
+    b"1 1:1\x0c2:1",
+    b"1 1:1\r-1 2:1",
+    b"1 1:\xff",
+    b"1 \xd9\xa1:1",
+    b"1 1:1\xa02:2",
+    b"1 1:1\x00",
+    b"1 \x00# 1:1",
+    b"\x00",
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), GARBLED)
+@pytest.mark.parametrize("line", GARBLED)
 @pytest.mark.parametrize("before", [0, 1, 5])
-def test_garbled_line_is_named(tmp_path, line, reason, before):
+def test_garbled_line_is_named(tmp_path, line, before):
     """Alone, after a good row, and in the second chunk of 4 rows; two lines that are no rows come first."""
     path = written(tmp_path, b"# head\n\n" + b"1 1:1 2:2\n" * before + line + b"\n1 1:1\nx\n")
     chunks = iter_svmlight(path, 4, n_features=50)
@@ -178,45 +178,44 @@ def test_garbled_line_is_named(tmp_path, line, reason, before):
         next(chunks)
     message = str(caught.value)
     assert message.startswith(f"{path}, line {before + 3}: ")
-    assert reason in message
-    assert len(message) < len(str(path)) + 250
+    assert f"the line is {repr(line[:40])[1:-1]}" in message
+    assert len(message) < len(str(path)) + 400
     with pytest.raises(StopIteration):
         next(chunks)
 
 
 @pytest.mark.parametrize(
-    "tail", [b"1 12:0.", b"3.", b"1 qid:1 12:0.", b"1 12:", b"1 12", b"1 12:0.5e", b"-", b"1 12:-"]
+    ("line", "reason"),
+    [
+        (b"1 5:1 3:1", "indices .* should be sorted and unique"),
+        (b"1 0:1", "Invalid index 0 .* from 0 with zero_based=True"),
+        (b"1 51:1", "n_features was set to 50, but input file contains 51"),
+        (b"1 2147483648:1", "an index is larger than 2147483647"),
+        (b"1 1:1e400", "a number is not finite in float64"),
+        (b"1 1:1_0", "the character '_' has no place in a number"),
+    ],
 )
+def test_the_reason_is_named(tmp_path, line, reason):
+    with pytest.raises(ValueError, match=f"line 1: .*{reason}"):
+        list(iter_svmlight(written(tmp_path, line + b"\n"), n_features=50))
+
+
+@pytest.mark.parametrize("tail", [b"1 12:", b"1 12", b"1 12:0.5e", b"-", b"1 12:-"])
 def test_cut_last_line(tmp_path, tail):
     with pytest.raises(ValueError, match="line 2: "):
         list(iter_svmlight(written(tmp_path, b"1 1:1\n" + tail), n_features=50))
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"1 5:1 3:1\n", "line 1: index '3' follows 5"),
-        (b"1 2:1\n1 0:1\n", "line 2: index '0' is less than 1"),
-        (b"1 2:1\n1 99999999999999999999:1\n", "line 2: index '99999999999999999999' is larger"),
-        (b"1 2:1\n1 x:1\n", "line 2: 'x:1' is not a pair"),
-        (b"1 2:1\n:\n", "line 2: the line begins with ':'"),
-    ],
-)
-def test_garbled_line_when_features_are_counted(tmp_path, text, reason):
-    with pytest.raises(ValueError, match=r"data\.txt") as caught:
-        list(iter_svmlight(written(tmp_path, text)))
-    assert reason in str(caught.value)
-
-
-def test_absurd_index_gives_no_absurd_width(tmp_path):
-    chunks = iter_svmlight(written(tmp_path, b"1 2:1\n1 9999999999:1\n"), 1)
-    assert next(chunks)[0].shape == (1, 2)
+@pytest.mark.parametrize("line", [b"1 5:1 3:1", b"1 0:1", b"1 99999999999999999999:1", b"1 x:1", b":"])
+def test_garbled_line_when_features_are_counted(tmp_path, line):
+    with pytest.raises(ValueError, match=r"data\.txt, line 2: "):
+        list(iter_svmlight(written(tmp_path, b"1 2:1\n" + line + b"\n")))
 
 
 def test_value_too_large_for_float32(tmp_path):
     path = written(tmp_path, b"1 1:1\n1 1:1e39\n")
     assert rows_of(path)[0] == [[1], [1e39]]
-    with pytest.raises(ValueError, match="line 2: the value '1e39' of index '1' is not a finite number of float32"):
+    with pytest.raises(ValueError, match="line 2: a number is not finite in float32"):
         list(iter_svmlight(path, dtype=np.float32))
 
 
@@ -225,15 +224,18 @@ def test_index_beyond_n_features(tmp_path, zero_based):
     path = written(tmp_path, b"1 4:1\n1 5:1\n")
     n_features = 5 if zero_based else 4
     assert joined(iter_svmlight(path, zero_based=zero_based, n_features=n_features + 1))[0].shape == (2, n_features + 1)
-    with pytest.raises(ValueError, match=f"line 2: index 5 is beyond n_features={n_features}; give a larger"):
+    with pytest.raises(ValueError, match=f"line 2: n_features was set to {n_features}, but"):
         list(iter_svmlight(path, zero_based=zero_based, n_features=n_features))
 
 
 def test_a_refusal_without_a_named_line_still_raises(tmp_path, monkeypatch):
-    """Should the two parsers ever disagree, the chunk is refused, not believed."""
+    """Should a chunk be refused, and none of its lines, nothing of it is believed."""
+    load = svmlight.load_svmlight_file
 
-    def refuse(*_args, **_options):
-        raise ValueError("no reason")
+    def refuse(text, **options):
+        if text.getvalue().count(b"\n") > 1:
+            raise ValueError("no reason")
+        return load(text, **options)
 
     monkeypatch.setattr(svmlight, "load_svmlight_file", refuse)
     with pytest.raises(ValueError, match=r"data\.txt, lines 2 to 3: no reason"):
@@ -337,7 +339,8 @@ def test_files_are_closed(tmp_path, monkeypatch, packing, end):
         with pytest.raises(ValueError, match="line 6"):
             list(chunks)
     chunks.close()
-    assert len(opened) == (0 if end == "never started" else 2)  # a pass for the features, a pass for the rows
+    # A pass for the features, which finds a bad line, and a pass for the rows.
+    assert len(opened) == {"never started": 0, "bad line": 1}.get(end, 2)
     assert all(file.closed for file in opened)
 
 

@@ -15,7 +15,8 @@ from evodrop.nn import (
     MultinomialDropout,
     convert_dropout,
 )
-from evodrop.nn.zoo import ZOO, Standout, WeightAwareDropout, ZooDropout, penalties
+from evodrop.nn.zoo import ZOO, Standout, WeightAwareLinear, penalties
+from evodrop.nn.zoo._base import UnitDropout
 
 
 def nested():
@@ -102,8 +103,9 @@ def test_parameters_that_a_wrapper_does_not_know_are_refused(tmp_path):
 def test_a_rate_that_cannot_be_kept_is_named_and_nothing_is_changed():
     model = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(1.0)))
     with pytest.raises(ValueError, match=r"layer '1.0', Dropout\(p=1.0.*dropout rate is 1.0"):
-        convert_dropout(model)
+        convert_dropout(model, "gaussian")
     assert type(model[0]) is nn.Dropout
+    assert not convert_dropout(model)[1](torch.ones(2, 3)).any()
 
 
 def test_a_transformer_trains_after_the_swap():
@@ -126,10 +128,10 @@ class NoisyLinear(nn.Linear):
         self.extra = nn.Parameter(torch.zeros(1))
 
     @classmethod
-    def fit_in(cls, place, **options):
-        if not isinstance(place.after, nn.Linear):
-            raise ValueError(f"NoisyLinear takes the place of a Linear, not of {place.after}")
-        return place._replace(dropout=nn.Identity(), after=cls(place.dropout.p, place.after, **options))
+    def place(cls, site, **options):
+        if not isinstance(site.after, nn.Linear):
+            raise ValueError(f"NoisyLinear takes the place of a Linear, not of {site.after}")
+        return site._replace(dropout=nn.Identity(), after=cls(site.dropout.p, site.after, **options))
 
 
 class NoisyPair(NoisyLinear):
@@ -138,23 +140,23 @@ class NoisyPair(NoisyLinear):
     needs = frozenset({"before", "after"})
 
     @classmethod
-    def fit_in(cls, place, **options):
-        p = place.dropout.p
-        return place._replace(
-            before=cls(p, place.before, **options), dropout=nn.Identity(), after=cls(p, place.after, **options)
+    def place(cls, site, **options):
+        p = site.dropout.p
+        return site._replace(
+            before=cls(p, site.before, **options), dropout=nn.Identity(), after=cls(p, site.after, **options)
         )
 
 
-class Believer(ZooDropout):
-    """A stand-in that looks at the layer before it."""
+class Onlooker(UnitDropout):
+    """A stand-in that looks at the layers beside it, and leaves them alone."""
 
-    needs = frozenset({"before"})
+    needs = frozenset({"after"})
 
     @classmethod
-    def fit_in(cls, place):
-        layer = cls(place.dropout.p)
-        layer.seen = (place.before,)
-        return place._replace(dropout=layer)
+    def place(cls, site):
+        layer = cls(site.dropout.p)
+        layer.seen = (site.before, (*site.between, site.after))
+        return site._replace(dropout=layer)
 
     def forward(self, input):
         return input
@@ -209,8 +211,7 @@ def test_a_name_passes_options_on():
 
 
 def test_dropout_of_whole_channels_goes_on_to_be_that():
-    assert convert_dropout(nested(), "water-filling")["features"][1].scheme == "bernoulli"
-    assert type(convert_dropout(nested(), "water-filling")["features"][1]) is EvolutionalDropout2d
+    assert type(convert_dropout(nested(), "evolutional")["features"][1]) is EvolutionalDropout2d
     assert type(convert_dropout(nested(), "standard")["features"][1]) is nn.Dropout2d
 
 
@@ -239,26 +240,26 @@ def test_an_alpha_for_each_unit_takes_their_number_from_the_neighbours():
     for inside, features in (([nn.Flatten()], 64), ([nn.MaxPool2d(2), nn.Flatten()], 16)):
         pictures = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout(0.2), *inside, nn.Linear(features, 2))
         assert convert_dropout(pictures, "variational", per="unit")(torch.randn(3, 1, 6, 6)).shape == (3, 2)
-    with pytest.raises(ValueError, match=r"layer '0', .*units is None, but VariationalDropout\(per='unit'\)"):
+    with pytest.raises(ValueError, match=r"layer '0', .*units is None, but the number of units is"):
         convert_dropout(nn.Sequential(nn.Dropout(0.2), nn.Tanh()), "variational", per="unit")
 
 
 def test_neighbours_are_found_by_position():
-    model = convert_dropout(perceptron(), "weight-aware")
-    assert model[2]._path == (model[3][0],)
-    assert model[4]._path == (model[5],)
-    found = convert_dropout(perceptron(), Believer)
-    assert found[2].seen[0] is found[0]
-    assert found[4].seen[0] is found[3][0]
+    model = convert_dropout(perceptron(), Onlooker)
+    assert model[2].seen == (model[0], (model[3][0],))
+    assert model[4].seen == (model[3][0], (model[5],))
 
 
 def test_neighbours_are_found_in_code():
+    model = convert_dropout(Written(), Onlooker)
+    before, path = model.drop2.seen
+    assert before is model.conv
+    assert [type(layer) for layer in path] == [nn.Identity, nn.MaxPool2d, nn.Flatten, nn.Linear]
+    assert path[-1] is model.fc1
+    assert path[1].kernel_size == 2
+    assert model.drop.seen == (model.fc1, (model.fc2,))
     model = convert_dropout(Written(), "weight-aware")
-    assert [type(layer) for layer in model.drop2._path] == [nn.Identity, nn.MaxPool2d, nn.Flatten, nn.Linear]
-    assert model.drop2._path[-1] is model.fc1
-    assert model.drop2._path[1].kernel_size == 2
-    assert model.drop._path == (model.fc2,)
-    assert convert_dropout(Written(), Believer).drop.seen[0] is not None
+    assert (type(model.fc1), type(model.fc2)) == (WeightAwareLinear, WeightAwareLinear)
     model(torch.randn(5, 1, 6, 6)).sum().backward()
     assert torch.isfinite(model.conv.weight.grad).all()
 
@@ -292,9 +293,9 @@ def test_the_layer_after_one_dropout_stands_before_the_next():
 
 def test_a_dropout_in_two_places_gets_the_neighbour_of_each():
     layer = nn.Dropout(0.5)
-    model = convert_dropout(nn.Sequential(layer, nn.Linear(2, 2), layer, nn.Linear(2, 2)), "weight-aware")
-    assert model[0]._path == (model[1],)
-    assert model[2]._path == (model[3],)
+    model = convert_dropout(nn.Sequential(layer, nn.Linear(2, 2), layer, nn.Linear(2, 2)), Onlooker)
+    assert model[0].seen[1] == (model[1],)
+    assert model[2].seen[1] == (model[3],)
 
 
 def test_a_tied_layer_is_replaced_where_the_dropout_is():
@@ -361,7 +362,7 @@ def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
     refused(nn.TransformerEncoderLayer(4, 1, 4), "weight-aware", r"layer 'dropout', .*cannot trace")
     block = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
     refused(nn.Sequential(block, block), NoisyLinear, r"layer '0.0', .*'1' is used in 2 places")
-    assert type(convert_dropout(Loop(), "weight-aware").drop) is WeightAwareDropout  # which leaves its neighbour alone
+    assert type(convert_dropout(Loop(), Onlooker).drop) is Onlooker  # which leaves its neighbour alone
 
 
 class Doubled(nn.Linear):
@@ -391,17 +392,17 @@ def with_own_forward(layer):
 
 @pytest.mark.parametrize("make", PECULIAR.values(), ids=PECULIAR)
 def test_a_neighbour_that_is_more_than_its_weights_is_not_replaced(make):
-    for to in ("fast", "variational-weights", "dropconnect"):
+    for to in ("fast", "variational-weights", "dropconnect", "weight-aware"):
         model = perceptron()
         model[3][0] = make()
-        refused(model, to, r"layer '\d', Dropout.*\): a \w*(Linear|Doubled) cannot be replaced by a layer")
+        refused(model, to, r"layer '\d', Dropout.*\): a \w*(Linear|Doubled) cannot be replaced by \w+, which takes")
     model = perceptron()
     kept = model[3][0] = make()
     assert convert_dropout(model, "batchwise")[3][0] is kept
     model(torch.randn(8, 4)).sum().backward()
 
 
-@pytest.mark.parametrize("to", ["fast", "variational-weights", "dropconnect"])
+@pytest.mark.parametrize("to", ["fast", "variational-weights", "dropconnect", "weight-aware"])
 def test_dropouts_in_a_row_do_not_replace_each_other(to):
     model = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.2), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 2))
     refused(model, to, r"layer '3', .*has noise already")
@@ -409,10 +410,10 @@ def test_dropouts_in_a_row_do_not_replace_each_other(to):
 
 def test_what_cannot_be_traced_is_a_wall_and_no_more():
     model = nn.Sequential(nn.Linear(2, 2), Branch(), nn.Dropout(0.25), nn.ReLU(), nn.Linear(2, 2))
-    convert_dropout(model, "weight-aware", only=lambda _, layer: layer.p == 0.25)
-    assert model[2]._path[-1] is model[4]
+    convert_dropout(model, Onlooker, only=lambda _, layer: layer.p == 0.25)
+    assert model[2].seen[1][-1] is model[4]
     inside = nn.ModuleDict({"a": perceptron(), "b": nn.Linear(2, 2)})
-    assert convert_dropout(inside, "weight-aware")["a"][4]._path[-1] is inside["a"][5]
+    assert convert_dropout(inside, Onlooker)["a"][4].seen[1][-1] is inside["a"][5]
 
 
 def test_looking_for_neighbours_leaves_the_state_of_a_model_alone():
@@ -437,7 +438,7 @@ def test_looking_for_neighbours_draws_no_random_number():
             return self.fc1(self.drop(x + torch.rand(2)))
 
     state = torch.get_rng_state()
-    assert type(convert_dropout(Random(), "weight-aware").drop) is WeightAwareDropout
+    assert type(convert_dropout(Random(), "weight-aware").fc1) is WeightAwareLinear
     after = torch.get_rng_state()
     convert_dropout(Random(), "evolutional")
     torch.set_rng_state(state)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
 from evodrop.definitions import expected_kept, n_draws, sampling_probabilities, second_moments
-from evodrop.matching import draws_for_kept
 from evodrop.nn import functional as F
+from evodrop.noise import draws_for_kept
 
-FUNCTIONS = [F.evolutional_dropout, F.multinomial_dropout, F.bernoulli_dropout]
+FUNCTIONS = [F.evolutional_dropout, F.multinomial_dropout, F.bernoulli_dropout, F.water_filling_dropout]
+FOLLOWING = [F.evolutional_dropout, F.water_filling_dropout]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -37,11 +41,11 @@ def test_a_unit_that_is_always_zero_stays_zero_and_is_never_drawn(backend):
     torch.testing.assert_close(counts.sum(1), torch.full((1000,), 3.0, dtype=torch.float64), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+@pytest.mark.parametrize("function", FOLLOWING)
 @pytest.mark.parametrize("match", ["draws", "distinct", "noise"])
-def test_an_all_zero_batch_comes_back_as_it_is(backend, scheme, match):
+def test_an_all_zero_batch_comes_back_as_it_is(backend, function, match):
     x = torch.zeros(5, 700, requires_grad=True)
-    y = F.evolutional_dropout(x, scheme=scheme, match=match)
+    y = function(x, match=match)
     y.sum().backward()
     assert (y == 0).all()
     assert (x.grad == 1).all()
@@ -55,15 +59,13 @@ def test_an_empty_batch_comes_back_as_it_is(backend, function, shape):
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
-def test_units_with_non_finite_activations_pass_through(backend, bad, scheme):
+def test_units_with_non_finite_activations_pass_through(backend, bad):
     x = torch.randn(200, 50)
     x[3, 7] = bad
     for y in (
-        F.evolutional_dropout(x, scheme=scheme),
-        F.multinomial_dropout(x, scheme=scheme),
-        F.multinomial_dropout(x, probs=torch.arange(50.0), scheme=scheme),
-        F.bernoulli_dropout(x),
+        *(function(x) for function in FUNCTIONS),
+        F.multinomial_dropout(x, probs=torch.arange(50.0)),
+        F.multinomial_dropout(x, match="noise"),
     ):
         torch.testing.assert_close(y[:, 7], x[:, 7], equal_nan=True)
         others = torch.cat([y[:, :7], y[:, 8:]], 1)
@@ -84,14 +86,14 @@ def test_float32_activations_whose_squares_overflow_are_dropped_as_usual(backend
     assert (F.evolutional_dropout(torch.full((100, 20), 1e-30)) > 0).any()
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+@pytest.mark.parametrize("function", FOLLOWING)
 @pytest.mark.parametrize("size", [1e150, 1e-150])
-def test_a_match_of_noise_does_not_depend_on_the_size_of_the_activations(backend, scheme, size):
+def test_a_match_of_noise_does_not_depend_on_the_size_of_the_activations(backend, function, size):
     outputs = []
     for factor in (1.0, size):
         torch.manual_seed(1)
         x = torch.rand(50, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * factor
-        outputs.append(F.evolutional_dropout(x, match="noise", scheme=scheme) / factor)
+        outputs.append(function(x, match="noise") / factor)
     torch.testing.assert_close(*outputs)
 
 
@@ -102,14 +104,14 @@ def test_a_tiny_rate_with_a_match_ends(backend):
     assert torch.isfinite(F.evolutional_dropout(torch.ones(1, 1), 1e-300, match="distinct")).all()
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
-def test_a_match_of_distinct_units_leaves_dead_units_out(backend, scheme):
+@pytest.mark.parametrize("function", FOLLOWING)
+def test_a_match_of_distinct_units_leaves_dead_units_out(backend, function):
     x = torch.rand(4000, 50) + 1
     x[:, :30] = 0
-    kept = (F.evolutional_dropout(x, 0.4, match="distinct", scheme=scheme) != 0).sum(1).double()
+    kept = (function(x, 0.4, match="distinct") != 0).sum(1).double()
     probs = sampling_probabilities(second_moments(x))
     k = draws_for_kept(probs.numpy(), 12, 320)
-    expected = 12 if scheme == "bernoulli" else float(expected_kept(probs, int(k)))
+    expected = 12 if function is F.water_filling_dropout else float(expected_kept(probs, int(k)))
     assert abs(kept.mean() - expected) < 5 * kept.std() / len(kept) ** 0.5
 
 
@@ -197,12 +199,33 @@ def test_eval_is_the_very_same_tensor(backend, function):
     assert function(x, training=False) is x
 
 
-@pytest.mark.parametrize("match", ["distinct", "noise"])
-def test_at_rate_0_a_match_would_need_infinitely_many_draws(backend, match):
-    x = torch.randn(5, 6)
-    assert F.evolutional_dropout(x, 0.0, match=match) is x
-    assert F.bernoulli_dropout(x, 0.0) is x
-    assert F.evolutional_dropout(x, 0.0) is not x  # the paper's k = d draws are still noise
+@pytest.mark.parametrize("match", ["draws", "distinct", "noise"])
+def test_rate_0_is_the_identity_and_rate_1_gives_zeros(backend, match):
+    x = torch.randn(5, 6, 4, requires_grad=True)
+    drawing = (*FOLLOWING, F.multinomial_dropout, F.evolutional_dropout1d)
+    for call in (*(partial(function, match=match) for function in drawing), F.bernoulli_dropout):
+        assert call(x, 0.0) is x
+        y = call(x, 1.0)
+        assert not y.any()
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        assert not gradient.any()
+    assert not F.evolutional_dropout(torch.full((2, 3), torch.nan), 1.0).any()
+
+
+def test_what_is_given_explicitly_is_used_at_any_rate(backend):
+    x = torch.ones(50, 6)
+    for p in (0.0, 1.0):
+        y = F.evolutional_dropout(x, p, k=6)
+        torch.testing.assert_close(y.sum(1), torch.full((50,), 6.0))  # six draws, each worth 1
+        assert 0 < (y == 0).float().mean() < 1
+        assert (F.bernoulli_dropout(x, p, keep=torch.full((6,), 0.5)) == 0).any()
+
+
+@pytest.mark.parametrize("name", [name for name in F.__all__ if name != "bernoulli_dropout"])
+def test_every_option_is_in_the_signature(name):
+    parameters = inspect.signature(getattr(F, name)).parameters
+    assert {"p", "training", "k", "match", "uniform_mix", "generator"} <= set(parameters)
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -337,11 +360,11 @@ def test_a_generator_replaces_the_global_one(backend):
     assert not torch.equal(F.evolutional_dropout(x, generator=torch.Generator().manual_seed(8)), first)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1.0, 2.0, float("nan"), None, "half"])
+@pytest.mark.parametrize("p", [-0.1, 1.1, 2.0, float("nan"), None, "half", [0.5]])
 @pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
 def test_bad_rates_are_named_in_training_and_in_eval(function, p):
     for training in (True, False):
-        with pytest.raises(ValueError, match=r"dropout rate is .*\[0, 1\)"):
+        with pytest.raises(ValueError, match=r"dropout rate is .*\[0, 1\]"):
             function(torch.rand(2, 3, 4, 5), p, training=training)
 
 
@@ -351,8 +374,8 @@ def test_bad_rates_are_named_in_training_and_in_eval(function, p):
         ({"k": 0}, "k is 0, but the number of draws is an integer from 1 to"),
         ({"k": 2.5}, "k is 2.5"),
         ({"k": True}, "k is True"),
-        ({"k": 2**31}, "k is 2147483648"),
-        ({"scheme": "gaussian"}, "scheme is 'gaussian', but it is one of 'multinomial', 'bernoulli'"),
+        ({"k": 2**30 + 1}, "k is 1073741825"),
+        ({"k": [3]}, r"k is \[3\]"),
         ({"match": "units"}, "match is 'units', but it is one of 'draws', 'distinct', 'noise'"),
         ({"k": 3, "match": "noise"}, "only one of them"),
         ({"uniform_mix": 1.5}, r"uniform_mix is 1.5, .* \[0, 1\]"),

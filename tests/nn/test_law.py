@@ -1,15 +1,15 @@
-"""The law of every draw, through the layers, on both paths."""
+"""The law of every draw, through the layers, on both backends."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
+from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
 from evodrop.definitions import expected_kept, keep_probabilities, sampling_probabilities, second_moments
-from evodrop.matching import draws_for_kept, draws_for_noise, most_draws
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout
+from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout, WaterFillingDropout
+from evodrop.noise import draws_for_kept, draws_for_noise, most_draws
 
 
 def counts_of(output, probs, k):
@@ -41,8 +41,9 @@ def test_water_filling_is_independent_with_its_keep_probabilities(backend):
         torch.manual_seed(case.seed)
         keep = keep_probabilities(case.probs**2, case.k)
         ones = torch.ones(DRAWS, len(keep))
-        layer = MultinomialDropout(probs=case.probs, k=case.k, scheme="bernoulli")
-        mask = layer(ones).double().numpy() * keep
+        probs = torch.from_numpy(case.probs)  # rows x = p have second moments p^2
+        noise = WaterFillingDropout(k=case.k)(ones.double() * probs) / probs.where(probs > 0, 1.0)
+        mask = noise.numpy() * keep
         np.testing.assert_allclose(mask, mask.round(), atol=1e-5)
         p_values.append(bernoulli_p_value(mask.round(), keep))
         p_values.append(bernoulli_p_value((BernoulliDropout(keep=keep)(ones) > 0).numpy(), keep))
@@ -87,12 +88,12 @@ def within_5_standard_errors(samples, expected):
     return abs(samples.mean() - expected) < 5 * samples.std() / len(samples) ** 0.5
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
+@pytest.mark.parametrize("make", [EvolutionalDropout, WaterFillingDropout])
 @pytest.mark.parametrize("p", [0.2, 0.5, 0.8])
-def test_matched_noise_is_that_of_standard_dropout(backend, scheme, p):
+def test_matched_noise_is_that_of_standard_dropout(backend, make, p):
     x, moments, probs = unequal_rows()
-    growth = (EvolutionalDropout(p, match="noise", scheme=scheme)(x).square() - x.square()).sum(1).numpy()
-    if scheme == "bernoulli":
+    growth = (make(p, match="noise")(x).square() - x.square()).sum(1).numpy()
+    if make is WaterFillingDropout:
         expected = moments.sum() * p / (1 - p)
     else:  # Proposition 2, with k rounded to an integer
         k = float(draws_for_noise(moments, probs, p, most_draws(100, p)))
@@ -100,9 +101,9 @@ def test_matched_noise_is_that_of_standard_dropout(backend, scheme, p):
     assert within_5_standard_errors(growth, expected)
 
 
-@pytest.mark.parametrize("scheme", ["multinomial", "bernoulli"])
-def test_matched_distinct_units_are_as_many_as_standard_dropout_keeps(backend, scheme):
+@pytest.mark.parametrize("make", [EvolutionalDropout, WaterFillingDropout])
+def test_matched_distinct_units_are_as_many_as_standard_dropout_keeps(backend, make):
     x, _, probs = unequal_rows()
-    kept = (EvolutionalDropout(0.3, match="distinct", scheme=scheme)(x) != 0).sum(1).double().numpy()
+    kept = (make(0.3, match="distinct")(x) != 0).sum(1).double().numpy()
     k = int(draws_for_kept(probs, 70, most_draws(100, 0.3)))
-    assert within_5_standard_errors(kept, 70 if scheme == "bernoulli" else float(expected_kept(probs, k)))
+    assert within_5_standard_errors(kept, 70 if make is WaterFillingDropout else float(expected_kept(probs, k)))

@@ -1,253 +1,456 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import shutil
+import inspect
+import pickle
 
+import numpy as np
 import pytest
 import torch
+from helpers.five_errors import assert_moments
+from scipy.sparse import csr_array, csr_matrix
 from torch import nn
-from torch.autograd import gradcheck, gradgradcheck
-from torch.func import functional_call, grad, jvp, vmap
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
-from evodrop.nn import LocallyConnected2d
-from evodrop.nn.local import local, local_to_input, local_to_weight
+from evodrop.definitions import sampling_probabilities, second_moments
+from evodrop.nn import (
+    BernoulliDropout,
+    DataDependentDropout,
+    EvolutionalDropout,
+    EvolutionalDropout1d,
+    EvolutionalDropout2d,
+    MultinomialDropout,
+    WaterFillingDropout,
+    layers,
+)
+from evodrop.nn import functional as F
+from evodrop.noise import make_noise
 
-GEOMETRIES = {  # channels in and out, kernel, input, stride, padding
-    "as in the paper": (4, 3, 3, 6, 1, 1),
-    "one position": (2, 3, (4, 5), (4, 5), 1, 0),
-    "one pixel": (2, 3, 1, (3, 4), 1, 0),
-    "no padding": (3, 2, 3, (5, 7), 1, 0),
-    "stride": (2, 3, 3, 7, 2, 1),
-    "all rectangular": (3, 2, (2, 4), (6, 9), (2, 3), (1, 2)),
-    "stride beyond the kernel": (2, 2, 2, (8, 9), 3, 1),
-    "only padding at the edge": (2, 3, 1, (3, 4), 1, (1, 2)),
-    "even kernel": (1, 4, (4, 2), 5, 1, (2, 0)),
-}
-each = pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
-needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="inductor needs a C++ compiler")
-
-
-def layer_and_input(geometry, n=3, dtype=torch.float64, **options):
-    into, out, kernel, size, stride, padding = geometry
-    layer = LocallyConnected2d(into, out, kernel, size, stride, padding, dtype=dtype, **options)
-    return layer, torch.randn(n, into, *layer.input_size, dtype=dtype, requires_grad=True)
-
-
-def by_definition(layer, x):
-    """One position and one offset of the kernel at a time."""
-    (down, right), (top, left) = layer.stride, layer.padding
-    padded = nn.functional.pad(x, (left, left, top, top))
-    y = x.new_zeros(len(x), layer.out_channels, *layer.output_size)
-    for h, w in itertools.product(*map(range, layer.output_size)):
-        for i, j in itertools.product(*map(range, layer.kernel_size)):
-            y[:, :, h, w] += padded[:, :, h * down + i, w * right + j] @ layer.weight[h, w, i, j]
-    return y if layer.bias is None else y + layer.bias
-
-
-def gradients(output, inputs):
-    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
-    return torch.autograd.grad((output * weights).sum(), inputs)
+PROBS = torch.tensor([0.1, 0.2, 0.3, 0.4])
+OPTIONS = {"match": "noise", "uniform_mix": 0.1}
+TABLE = [  # a module, and the function with the arguments that it stands for
+    (BernoulliDropout(0.3), lambda x: F.bernoulli_dropout(x, 0.3)),
+    (BernoulliDropout(keep=PROBS), lambda x: F.bernoulli_dropout(x, keep=PROBS)),
+    (BernoulliDropout(0.3, unit_dims=0), lambda x: F.bernoulli_dropout(x, 0.3, unit_dims=0)),
+    (MultinomialDropout(0.3), lambda x: F.multinomial_dropout(x, 0.3)),
+    (MultinomialDropout(0.3, PROBS), lambda x: F.multinomial_dropout(x, 0.3, PROBS)),
+    (MultinomialDropout(0.3, PROBS, **OPTIONS), lambda x: F.multinomial_dropout(x, 0.3, PROBS, **OPTIONS)),
+    (DataDependentDropout(0.3, PROBS, k=5), lambda x: F.multinomial_dropout(x, 0.3, PROBS, k=5)),
+    (EvolutionalDropout(0.3), lambda x: F.evolutional_dropout(x, 0.3)),
+    (EvolutionalDropout(0.3, **OPTIONS), lambda x: F.evolutional_dropout(x, 0.3, **OPTIONS)),
+    (EvolutionalDropout(0.3, unit_dims=0), lambda x: F.evolutional_dropout(x, 0.3, unit_dims=0)),
+    (EvolutionalDropout1d(0.3, **OPTIONS), lambda x: F.evolutional_dropout1d(x, 0.3, **OPTIONS)),
+    (WaterFillingDropout(0.3, k=2), lambda x: F.water_filling_dropout(x, 0.3, k=2)),
+]
+each = pytest.mark.parametrize(("module", "function"), TABLE, ids=[str(module) for module, _ in TABLE])
 
 
-@each
-@pytest.mark.parametrize("bias", [True, False])
-def test_values_and_gradients_are_those_of_the_definition(geometry, bias):
-    layer, x = layer_and_input(geometry, bias=bias)
-    inputs = (x, *layer.parameters())
-    torch.testing.assert_close(layer(x), by_definition(layer, x))
-    torch.testing.assert_close(gradients(layer(x), inputs), gradients(by_definition(layer, x), inputs))
+def seeded(function, x):
+    torch.manual_seed(9)
+    return function(x)
 
 
 @each
-def test_with_shared_weights_it_is_a_convolution(geometry):
-    layer, x = layer_and_input(geometry)
-    into, out, *_ = geometry
-    shared = nn.Conv2d(into, out, layer.kernel_size, layer.stride, layer.padding, dtype=torch.float64)
-    with torch.no_grad():
-        layer.weight.copy_(shared.weight.permute(2, 3, 1, 0).expand_as(layer.weight))
-        layer.bias.copy_(shared.bias.view(-1, 1, 1).expand_as(layer.bias))
-    torch.testing.assert_close(layer(x), shared(x))
-    x_grad, weight_grad = gradients(layer(x), (x, layer.weight))
-    expected_x, expected_weight = gradients(shared(x), (x, shared.weight))
-    torch.testing.assert_close(x_grad, expected_x)
-    torch.testing.assert_close(weight_grad.sum((0, 1)).permute(3, 2, 0, 1), expected_weight)
-
-
-@pytest.mark.parametrize("name", ["stride", "all rectangular", "only padding at the edge"])
-def test_derivatives_of_every_operator_and_their_derivatives(name):
-    layer, x = layer_and_input((2, 2, *GEOMETRIES[name][2:]), n=2)
-    upstream = torch.randn_like(layer(x)).requires_grad_()
-    weight, geometry = layer.weight, layer.geometry
-    for operator, pair in (
-        (local, (x, weight)),
-        (local_to_input, (upstream, weight)),
-        (local_to_weight, (upstream, x)),
-    ):
-        assert gradcheck(operator, (*pair, geometry), fast_mode=True)
-        assert gradgradcheck(operator, (*pair, geometry), fast_mode=True)
-    assert gradcheck(layer, x)
-
-
-def test_torch_finds_the_operators_sound():
-    layer, x = layer_and_input(GEOMETRIES["all rectangular"], dtype=torch.float32)
-    upstream = torch.randn_like(layer(x)).requires_grad_()
-    last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
-    for pictures in (x, last):
-        torch.library.opcheck(local, (pictures, layer.weight, layer.geometry))
-    torch.library.opcheck(local_to_input, (upstream, layer.weight, layer.geometry))
-    torch.library.opcheck(local_to_weight, (upstream, x, layer.geometry))
-
-
-@pytest.mark.parametrize("format", [torch.contiguous_format, torch.channels_last])
-def test_the_output_has_the_memory_format_of_the_input(format):
-    layer, x = layer_and_input(GEOMETRIES["as in the paper"])
-    y = layer(x.detach().contiguous(memory_format=format))
-    assert y.is_contiguous(memory_format=format)
-    torch.testing.assert_close(y, layer(x))
-    torch.testing.assert_close(layer(x.detach().mT.contiguous().mT), layer(x))
-
-
-@pytest.mark.parametrize("need", ["x", "weight", "bias"])
-def test_gradients_nobody_needs_are_not_made(need):
-    layer, x = layer_and_input(GEOMETRIES["stride"])
-    leaves = {"x": x, "weight": layer.weight, "bias": layer.bias}
-    expected = gradients(layer(x), leaves[need])[0]
-    for name, leaf in leaves.items():
-        leaf.requires_grad_(name == need)
-    y = layer(x)
-    y.backward(torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y))
-    torch.testing.assert_close(leaves[need].grad, expected)
-    assert all(leaf.grad is None for name, leaf in leaves.items() if name != need)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_small_batches(n):
-    layer, x = layer_and_input(GEOMETRIES["as in the paper"], n=n)
-    y = layer(x)
-    assert y.shape == (n, 3, 6, 6)
-    y.sum().backward()
-    assert x.grad.shape == x.shape
-    torch.testing.assert_close(layer.bias.grad, torch.full_like(layer.bias, n))
-    if n == 0:
-        assert not layer.weight.grad.any()
-
-
-def test_the_state_survives_a_round_trip():
-    layer, x = layer_and_input(GEOMETRIES["stride"])
-    twin, _ = layer_and_input(GEOMETRIES["stride"])
-    assert (twin(x) != layer(x)).any()
-    assert list(layer.state_dict()) == ["weight", "bias"]
-    twin.load_state_dict(layer.state_dict())
-    for same in (twin, copy.deepcopy(layer)):
-        torch.testing.assert_close(same(x), layer(x), rtol=0, atol=0)
-
-
-def test_parameters_are_drawn_as_those_of_a_convolution():
-    layer = LocallyConnected2d(16, 8, 3, input_size=12)
-    bound = (16 * 9) ** -0.5
-    assert layer.weight.shape == (10, 10, 3, 3, 16, 8)
-    assert layer.bias.shape == (8, 10, 10)
-    for parameter in layer.parameters():
-        assert parameter.abs().max() <= bound
-        error = bound**2 * (4 / 45 / parameter.numel()) ** 0.5  # of the mean square of a uniform draw
-        assert abs(parameter.square().mean() - bound**2 / 3) < 4 * error
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_summed_in_float32(dtype):
-    layer, x = layer_and_input((64, 8, 3, 4, 1, 1), dtype=torch.float32, bias=False)
-    layer, x = layer.to(dtype), x.to(dtype)
-    expected = by_definition(copy.deepcopy(layer).double(), x.double()).to(dtype)
-    assert layer(x).dtype == dtype
-    torch.testing.assert_close(layer(x), expected, rtol=torch.finfo(dtype).eps, atol=1e-6)
-
-
-def test_autocast_lowers_it_as_it_lowers_a_convolution():
-    layer, x = layer_and_input(GEOMETRIES["as in the paper"], dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = layer(x)
-        assert y.dtype == nn.Conv2d(4, 3, 3)(x).dtype == torch.bfloat16
-        assert layer(x.bfloat16()).dtype == torch.bfloat16
-        assert copy.deepcopy(layer).double()(x.double()).dtype == torch.float64
-    y.sum().backward()
-    assert layer.weight.grad.dtype == x.grad.dtype == torch.float32
-    torch.testing.assert_close(y.float(), layer(x), rtol=0.02, atol=0.02)
-
-
-@pytest.mark.parametrize("compiler", ["aot_eager", pytest.param("inductor", marks=needs_compiler)])
-def test_compiled_without_a_graph_break_and_equal_to_eager(compiler):
-    torch.compiler.reset()
-    layer, _ = layer_and_input(GEOMETRIES["stride"], dtype=torch.float32)
-    model = nn.Sequential(nn.Conv2d(1, 2, 1), layer, nn.ReLU())
-    compiled = torch.compile(model, fullgraph=True, backend=compiler)
-    for n in (3, 5):
-        x = torch.randn(n, 1, 7, 7, requires_grad=True)
-        inputs = (x, *model.parameters())
-        torch.testing.assert_close(compiled(x), model(x))
-        torch.testing.assert_close(gradients(compiled(x), inputs), gradients(model(x), inputs))
+def test_a_module_is_its_function(module, function):
+    x = torch.rand(6, 4)
+    torch.testing.assert_close(seeded(module, x), seeded(function, x), rtol=0, atol=0)
+    frozen = copy.deepcopy(module).eval()
+    assert frozen(x) is x
 
 
 @each
-def test_transforms_of_torch_func(geometry):
-    layer, x = layer_and_input(geometry)
-    parameters, tangent = dict(layer.named_parameters()), torch.randn_like(x)
-
-    def loss(parameters, picture):
-        return functional_call(layer, parameters, (picture[None],)).square().sum()
-
-    layer(x).square().sum().backward()
-    for name, one_per_picture in vmap(grad(loss), (None, 0))(parameters, x).items():
-        torch.testing.assert_close(one_per_picture.sum(0), layer.get_parameter(name).grad)
-    y, change = jvp(layer, (x,), (tangent,))
-    torch.testing.assert_close((y, change), (layer(x), layer(tangent) - layer.bias))
+def test_copies_and_pickles_behave_alike(module, function):
+    x = torch.rand(6, 4)
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        torch.testing.assert_close(seeded(twin, x), seeded(module, x), rtol=0, atol=0)
 
 
-def test_no_memory_is_needed_to_know_the_shape():
+@each
+def test_mc_dropout_wrappers_find_it(module, function):
+    assert isinstance(module, _DropoutNd)
+    model = nn.Sequential(nn.Linear(4, 4), copy.deepcopy(module)).eval()
+    for layer in model.modules():
+        if isinstance(layer, _DropoutNd):
+            layer.train()
+    x = torch.rand(6, 4)
+    assert (model(x) != model(x)).any()
+
+
+def test_print_shows_the_rate_and_what_is_not_usual():
+    assert str(EvolutionalDropout(0.2)) == "EvolutionalDropout(p=0.2)"
+    changed = EvolutionalDropout(0.2, match="noise", uniform_mix=0.1, unit_dims=-1, sync=True, momentum=0.1)
+    options = "match='noise', uniform_mix=0.1, unit_dims=-1, sync=True, momentum=0.1"
+    assert str(changed) == f"EvolutionalDropout(p=0.2, {options})"
+    assert str(MultinomialDropout(k=7)) == "MultinomialDropout(p=0.5, k=7)"
+    assert str(BernoulliDropout(0.1)) == "BernoulliDropout(p=0.1)"
+    assert str(BernoulliDropout(keep=PROBS)) == "BernoulliDropout(p=0.5, keep of 4 units)"
+
+
+@pytest.mark.parametrize("make", [getattr(layers, name) for name in layers.__all__ if name != "BernoulliDropout"])
+def test_every_option_is_in_the_signature(make):
+    parameters = inspect.signature(make).parameters
+    assert {"p", "k", "match", "uniform_mix"} <= set(parameters)
+    assert not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+
+
+@each
+def test_rate_0_is_the_identity_and_rate_1_gives_zeros(module, function):
+    x = torch.rand(6, 4)
+    layer = copy.deepcopy(module)
+    if getattr(layer, "k", None) is None and getattr(layer, "keep", None) is None:  # else the rate has no part
+        layer.p = 0.0
+        assert layer(x) is x
+        layer.p = 1.0
+        assert not layer(x).any()
+
+
+MOMENTS = np.array([9.0, 1.0, 4.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("layer", "weights", "independent"),
+    [
+        (EvolutionalDropout(0.3, match="noise"), np.sqrt(MOMENTS), False),
+        (WaterFillingDropout(0.3, match="noise"), np.sqrt(MOMENTS), True),
+        (MultinomialDropout(0.3, match="noise"), None, False),
+        (MultinomialDropout(0.3, PROBS.double(), match="noise"), PROBS.double().numpy(), False),
+    ],
+)
+def test_a_layer_gives_its_noise_for_second_moments(layer, weights, independent):
+    expected = make_noise(weights, MOMENTS, 0.3, match="noise", independent=independent)
+    for moments in (MOMENTS, torch.from_numpy(MOMENTS)):
+        noise = layer.noise_for(moments)
+        np.testing.assert_allclose(noise.chances, expected.chances, rtol=1e-12)
+        assert noise.k == expected.k
+    assert BernoulliDropout(0.25).noise_for(MOMENTS).chances.tolist() == [0.75] * 4
+    np.testing.assert_allclose(BernoulliDropout(keep=PROBS).noise_for(MOMENTS).chances, PROBS)
+
+
+def test_state_dicts_hold_the_probabilities():
+    assert list(EvolutionalDropout().state_dict()) == []
+    assert list(BernoulliDropout(keep=PROBS).state_dict()) == ["keep"]
+    saved = nn.Sequential(DataDependentDropout(probs=PROBS)).state_dict()
+    assert list(saved) == ["0.probs"]
+    bare, placed = nn.Sequential(DataDependentDropout()), nn.Sequential(DataDependentDropout(probs=torch.ones(4)))
+    for model in (bare, placed):
+        model.load_state_dict(saved)
+        torch.testing.assert_close(model[0].probs, PROBS)
+
+
+@pytest.mark.parametrize(("make", "name"), [(MultinomialDropout, "probs"), (BernoulliDropout, "keep")])
+def test_a_layer_without_probabilities_takes_those_of_a_state_dict(make, name):
+    bare = make(0.5)
+    bare.load_state_dict(make(0.5, PROBS).state_dict())
+    torch.testing.assert_close(getattr(bare, name), PROBS)
+
+
+def test_probabilities_do_not_vanish_in_half_precision():
+    layer = MultinomialDropout(0.5, probs=torch.tensor([1.0, 1.0, 1e-9])).half()
+    assert layer.probs.dtype == torch.float32
+    assert layer.probs[2] > 0
+    assert layer.double().probs.dtype == torch.float64
+
+
+def test_a_layer_can_be_made_before_its_values():
     with torch.device("meta"):
-        layer = LocallyConnected2d(64, 64, 3, input_size=1000, padding=1)
-        assert layer(torch.empty(2, 64, 1000, 1000)).shape == (2, 64, 1000, 1000)
+        assert MultinomialDropout(0.5, probs=torch.ones(4)).probs.is_meta
+    with torch._subclasses.FakeTensorMode():
+        assert BernoulliDropout(keep=torch.ones(4)).keep.shape == (4,)
 
 
-def test_print_shows_what_it_was_made_of():
-    assert str(LocallyConnected2d(64, 32, 3, (6, 6), padding=1)) == (
-        "LocallyConnected2d(64, 32, kernel_size=(3, 3), input_size=(6, 6), stride=(1, 1), padding=(1, 1))"
-    )
-    assert str(LocallyConnected2d(1, 2, (3, 2), 6, (2, 1), bias=False)) == (
-        "LocallyConnected2d(1, 2, kernel_size=(3, 2), input_size=(6, 6), stride=(2, 1), bias=False)"
-    )
+def test_data_dependent_dropout_without_probabilities_says_so():
+    with pytest.raises(RuntimeError, match="no probs yet; build it with from_data"):
+        DataDependentDropout()(torch.ones(2, 3))
+    x = torch.ones(2, 3)
+    assert DataDependentDropout().eval()(x) is x
+
+
+@pytest.mark.parametrize("make", [EvolutionalDropout, MultinomialDropout, BernoulliDropout, DataDependentDropout])
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "0.5"])
+def test_bad_rates_are_named_when_the_module_is_made(make, p):
+    with pytest.raises(ValueError, match="dropout rate is"):
+        make(p)
+
+
+def test_bad_options_are_named_when_the_module_is_made():
+    with pytest.raises(ValueError, match="match is 'gauss'"):
+        EvolutionalDropout(match="gauss")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'scheme'"):
+        EvolutionalDropout(scheme="bernoulli")
+    with pytest.raises(ValueError, match=r"probs\[0\] is -1.0"):
+        MultinomialDropout(probs=[-1.0, 2.0])
+    with pytest.raises(ValueError, match=r"keep has a value of 2\.0"):
+        BernoulliDropout(keep=np.array([0.5, 2.0]))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'unit_dims'"):
+        EvolutionalDropout2d(unit_dims=1)
+
+
+def test_a_rate_that_is_set_later_is_used_and_checked():
+    layer = EvolutionalDropout(0.5)
+    layer.p = 0.9
+    assert (layer(torch.rand(100, 50)) == 0).float().mean() > 0.8
+    layer.p = 1.5
+    with pytest.raises(ValueError, match=r"dropout rate is 1\.5"):
+        layer(torch.ones(2, 3))
+
+
+X = np.random.default_rng(0).normal(size=(200, 12)).astype(np.float32) * np.arange(12, dtype=np.float32)
+EXPECTED = sampling_probabilities(second_moments(X))
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
+    "data",
     [
-        (torch.ones(2, 3, 6, 6), r"shape \(2, 3, 6, 6\) and torch.float32, but this layer takes \(N, 4, 6, 6\)"),
-        (torch.ones(2, 4, 6, 7), "so pictures of another size need another layer"),
-        (torch.ones(4, 6, 6), r"shape \(4, 6, 6\)"),
-        (torch.ones(2, 4, 6, 6, dtype=torch.float64), "torch.float64, but this layer takes .* torch.float32"),
-        (torch.ones(2, 4, 6, 6, dtype=torch.int64), "torch.int64, but this layer takes .* torch.float32"),
+        X,
+        torch.from_numpy(X),
+        csr_array(X),
+        csr_matrix(X),
+        DataLoader(torch.from_numpy(X), batch_size=64),
+        DataLoader(TensorDataset(torch.from_numpy(X), torch.zeros(200)), batch_size=7),
+        DataLoader(torch.from_numpy(X), batch_size=2),
+        (torch.from_numpy(part) for part in np.array_split(X, 5)),
+        [X[:50], X[50:]],
+        np.broadcast_to(X, X.shape)[::-1].astype(">f4"),
+    ],
+    ids=[
+        "array",
+        "tensor",
+        "csr_array",
+        "csr_matrix",
+        "loader",
+        "loader of pairs",
+        "long loader",
+        "generator",
+        "list",
+        "awkward array",
     ],
 )
-def test_bad_inputs_are_named(x, message):
-    with pytest.raises(ValueError, match=message):
-        LocallyConnected2d(4, 3, 3, input_size=(6, 6))(x)
+def test_from_data_takes_data_in_every_form(data):
+    layer = DataDependentDropout.from_data(data, 0.25, uniform_mix=0.1)
+    assert layer.p == 0.25
+    assert layer.uniform_mix == 0.1
+    np.testing.assert_allclose(layer.probs, EXPECTED, rtol=1e-5)
+    assert layer(torch.rand(3, 12)).shape == (3, 12)
+
+
+def test_from_data_follows_unit_dims():
+    pictures = torch.randn(10, 3, 4, 5)
+    assert DataDependentDropout.from_data(pictures).probs.shape == (60,)
+    assert DataDependentDropout.from_data(pictures, unit_dims=1).probs.shape == (3,)
+    assert DataDependentDropout.from_data(DataLoader(pictures), unit_dims=1).probs.shape == (3,)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("data", "error", "message"),
     [
-        ((4, 3, 7, 6), r"kernel of size \(7, 7\) is larger than an input of size \(6, 6\) with padding \(0, 0\)"),
-        ((4, 3, (1, 9), 6, 1, 1), r"kernel of size \(1, 9\) is larger"),
-        ((0, 3, 3, 6), "in_channels is 0, but it takes an integer of at least 1"),
-        ((4, 2.0, 3, 6), r"out_channels is 2\.0"),
-        ((4, 3, 0, 6), "kernel_size is 0"),
-        ((4, 3, 3, (6, 6, 6)), r"input_size is \(6, 6, 6\), but it takes an integer or \(height, width\)"),
-        ((4, 3, 3, "6"), "input_size is '6'"),
-        ((4, 3, 3, 6, 0), "stride is 0"),
-        ((4, 3, 3, 6, 1, -1), "padding is -1, but it takes an integer of at least 0"),
-        ((4, 3, 3, 6, 1, True), "padding is True"),
+        (7, TypeError, "data of type int; give an array"),
+        ("data.csv", TypeError, "data of type str; give an array"),
+        (torch.eye(3).to_sparse(), TypeError, "layout torch.sparse_coo; give a SciPy sparse array"),
+        ([{"x": 1}], TypeError, "a batch of type dict; give tensors"),
+        (iter([]), ValueError, "hold no examples"),
+        (np.zeros((3, 2)), ValueError, "the data are all zero"),
+        (np.full((3, 2), np.nan), ValueError, "unit 0 of the data has values that are not finite"),
+        (np.empty((0, 2)), ValueError, "hold no examples"),
+        ([np.ones((2, 3)), np.ones((2, 4))], ValueError, "has 4 units, not 3 as before"),
     ],
 )
-def test_bad_arguments_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        LocallyConnected2d(*arguments)
+def test_bad_data_is_named(data, error, message):
+    with pytest.raises(error, match=message):
+        DataDependentDropout.from_data(data)
+
+
+BATCHES = [torch.randn(size, 12) * torch.arange(1.0, 13.0) for size in (3, 1, 8)]
+
+
+def followed(layer, batches=BATCHES):
+    for batch in batches:
+        layer(batch)
+    return layer.running_moments
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.5, 1.0])
+def test_the_running_moment_weighs_examples_by_their_age(backend, momentum):
+    weights = [(1 - momentum) ** age for age in (2, 1, 0)]
+    squares = sum(weight * batch.double().square().sum(0) for weight, batch in zip(weights, BATCHES, strict=True))
+    examples = sum(weight * len(batch) for weight, batch in zip(weights, BATCHES, strict=True))
+    moments = followed(EvolutionalDropout(0.5, momentum=momentum))
+    torch.testing.assert_close(moments, squares / examples, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("make", [EvolutionalDropout, WaterFillingDropout])
+def test_momentum_remembers_and_follow_decides_what_the_noise_follows(backend, make):
+    function = F.evolutional_dropout if make is EvolutionalDropout else F.water_filling_dropout
+    remembering, following = make(0.5, momentum=0.5), make(0.5, momentum=0.5, follow="running")
+    for layer in (remembering, following):
+        followed(layer, BATCHES[:2])
+        torch.manual_seed(3)
+        y = layer(BATCHES[2])
+        torch.manual_seed(3)
+        expected = function(BATCHES[2], moments=layer.running_moments if layer is following else None)
+        torch.testing.assert_close(y, expected, rtol=0, atol=0)
+    torch.testing.assert_close(remembering.running_sums, following.running_sums, rtol=0, atol=0)
+    torch.manual_seed(3)
+    assert not torch.equal(function(BATCHES[2]), y)
+
+
+def test_following_what_is_not_remembered_is_an_error():
+    with pytest.raises(ValueError, match="follow is 'running', but momentum is None"):
+        EvolutionalDropout(0.5, follow="running")
+    with pytest.raises(ValueError, match="follow is 'last', but it is one of 'batch', 'running'"):
+        EvolutionalDropout(0.5, momentum=0.1, follow="last")
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "dims"),
+    [(EvolutionalDropout1d(momentum=1.0), (3, 6, 4), (0, 2)), (EvolutionalDropout2d(momentum=1.0), (6, 4, 2), (1, 2))],
+)
+def test_channels_have_running_moments_too(backend, layer, shape, dims):
+    x = torch.randn(shape)
+    layer(x)
+    torch.testing.assert_close(layer.running_moments, x.double().square().mean(dims))
+
+
+def test_layers_without_momentum_have_no_state_and_reset_forgets_it():
+    layer = EvolutionalDropout(0.5)
+    layer(BATCHES[0])
+    assert (layer.running_sums, layer.running_moments, layer.state_dict()) == (None, None, {})
+    remembering = EvolutionalDropout(0.5, momentum=0.3)
+    first = followed(remembering)
+    remembering.reset_running_stats()
+    assert remembering.running_sums is None
+    torch.testing.assert_close(followed(remembering), first, rtol=0, atol=0)
+
+
+def test_evaluation_moves_nothing():
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    before = followed(layer).clone()
+    assert layer.eval()(BATCHES[0]) is BATCHES[0]
+    torch.testing.assert_close(layer.running_moments, before, rtol=0, atol=0)
+
+
+def test_the_update_is_out_of_place():
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    layer(BATCHES[0])
+    held, before = layer.running_sums, layer.running_sums.clone()
+    layer(BATCHES[1])
+    assert torch.equal(held, before)
+    assert not torch.equal(layer.running_sums, before)
+
+
+def test_a_state_dict_carries_the_sums_into_a_new_layer_and_not_into_one_without_momentum():
+    saved = nn.Sequential(EvolutionalDropout(0.5, momentum=0.3))
+    followed(saved[0])
+    new = nn.Sequential(EvolutionalDropout(0.5, momentum=0.3))
+    new.load_state_dict(saved.state_dict())
+    torch.testing.assert_close(new[0].running_sums, saved[0].running_sums, rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict: \"0.running_sums\""):
+        nn.Sequential(EvolutionalDropout(0.5)).load_state_dict(saved.state_dict())
+
+
+@pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
+def test_sums_that_no_batch_has_are_not_loaded(bad):
+    """They would stay for ever: every unit would pass, and nobody would know."""
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    with pytest.raises(RuntimeError, match=r"0.running_sums holds sums of squares that are negative or not finite"):
+        nn.Sequential(layer).load_state_dict({"0.running_sums": torch.tensor([1.0, bad, 4.0])})
+    assert layer.running_sums is None
+
+
+def test_sums_stay_wide_in_half_precision():
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    moments = followed(layer)
+    torch.testing.assert_close(layer.half().running_moments, moments, rtol=0, atol=0)
+    assert layer(BATCHES[0].half()).dtype == torch.float16
+
+
+def test_a_batch_that_is_not_finite_passes_where_it_is_not_and_is_not_remembered(backend):
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    before = followed(layer).clone()
+    bad = BATCHES[2].clone()
+    bad[0, 4] = float("nan")
+    y = layer(bad)
+    torch.testing.assert_close(y[:, 4], bad[:, 4], equal_nan=True)
+    assert (y == 0).any()
+    torch.testing.assert_close(layer.running_moments, before, rtol=0, atol=0)
+
+
+def test_another_number_of_units_is_named():
+    layer = EvolutionalDropout(0.5, momentum=0.3)
+    layer(BATCHES[0])
+    with pytest.raises(ValueError, match=r"has 7 units, but the running sums are of 12; call reset_running_stats"):
+        layer(torch.ones(2, 7))
+
+
+@pytest.mark.parametrize("momentum", [0, 0.0, -0.1, 1.5, float("nan"), True, "0.1"])
+def test_bad_momentum_is_named(momentum):
+    with pytest.raises(ValueError, match=r"momentum is .*, but it takes a number in \(0, 1\]"):
+        EvolutionalDropout(0.5, momentum=momentum)
+
+
+def network(follow="batch"):
+    layer = EvolutionalDropout(0.5, momentum=0.2, follow=follow)
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), layer, nn.Linear(16, 3))
+
+
+def gradients_and_sums(model, forward):
+    """All batches go forward before the first goes backward, the last two through the same layer."""
+    model = copy.deepcopy(model)
+    torch.manual_seed(4)
+    outputs = [forward(model, batch.clone().requires_grad_()) for batch in BATCHES]
+    for output in outputs:
+        output.square().sum().backward()
+    return [*(weights.grad for weights in model.parameters()), model[2].running_sums]
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_checkpoints_have_the_same_noise_and_count_once(backend, use_reentrant):
+    model = network()
+    plain = gradients_and_sums(model, lambda model, x: model(x))
+    saved = gradients_and_sums(model, lambda model, x: checkpoint(model, x, use_reentrant=use_reentrant))
+    torch.testing.assert_close(saved, plain, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_running_moment_that_the_noise_follows_raises_inside_a_checkpoint(use_reentrant):
+    with pytest.raises(RuntimeError, match="follow='running', whose running moments have changed meanwhile; use"):
+        gradients_and_sums(network("running"), lambda model, x: checkpoint(model, x, use_reentrant=use_reentrant))
+
+
+def checkpointed(model, x):
+    return checkpoint(model, x, use_reentrant=False)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, at a break
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda model, x: torch.compile(model, backend="aot_eager", fullgraph=True)(x),
+        lambda model, x: checkpointed(torch.compile(model, backend="aot_eager", fullgraph=True), x),
+        torch.compile(checkpointed, backend="aot_eager"),
+    ],
+    ids=["compiled", "compiled in a checkpoint", "a checkpoint compiled"],
+)
+def test_compiled_layers_count_once_too(forward):
+    torch.compiler.reset()
+    model = network()
+    plain = gradients_and_sums(model, lambda model, x: model(x))
+    torch.testing.assert_close(gradients_and_sums(model, forward), plain)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_compiled_layers_that_follow_raise_inside_a_checkpoint_too():
+    torch.compiler.reset()
+    compiled = torch.compile(network("running"), backend="aot_eager", fullgraph=True)
+    output = checkpointed(compiled, BATCHES[0].clone().requires_grad_())
+    with pytest.raises(RuntimeError, match="follow='running'"):
+        output.sum().backward()
+
+
+def test_given_moments_give_the_law(backend):
+    """Whatever the input: k = 6 draws with p_i ~ sqrt(moments_i), so mean 1 and variance (1 - p_i) / (k p_i)."""
+    moments = torch.rand(12, dtype=torch.float64)
+    probs = moments.sqrt() / moments.sqrt().sum()
+    noise = F.evolutional_dropout(torch.ones(20_000, 12, dtype=torch.float64), moments=moments)
+    assert_moments(noise, 1.0, (1 - probs) / (6 * probs))

@@ -1,31 +1,14 @@
 """evodrop for PyTorch: replace ``nn.Dropout(0.5)`` by ``evodrop.nn.EvolutionalDropout(0.5)``.
 
-==============  ============================================================================
-``functional``  the dropouts as functions
-``modules``     the dropouts as layers
-``evolving``    those of them that follow the batch, also one that is spread over processes
-``convert``     :func:`convert_dropout` swaps the dropouts of a model, :func:`convert_sync`
-                joins them over processes
-``zoo``         every dropout that the paper cites, and the table of their names
-``sync``        second moments of a batch that is spread over processes
-``recall``      what activation checkpointing finds again
-``lightning``   the same conversion as a plugin of Lightning
-``layers``      :class:`LocallyConnected2d`, a convolution that does not share its weights
-``local``       the products of that layer, as torch operators
-``noise``       multiply by noise, and the gradient by the same noise
-``operator``    the noise as a torch operator, for compilers and transforms
-``draw``        one seed a call, and the path that fits the device
-``law``         from second moments to the chances of each unit
-``layout``      which dimensions are examples, and which are units
-``cpu``         the path of numba kernels
-``device``      the path of plain torch operations
-``alias``       the alias table of that path
-``gpu``         the path of Triton kernels, with the same noise as that of plain torch
-``tiles``       those kernels
-``neighbours``  the weighted layers before and after a dropout
-``kinds``       kinds of layers
-``statistics``  probabilities of a whole data set
-==============  ============================================================================
+=====================  ==========================================================================
+``functional``         the dropouts as functions
+``layers``             the dropouts as layers
+``convert``            :func:`convert_dropout` swaps the dropouts of a model,
+                       :func:`convert_sync_dropout` makes them follow the batch of all processes
+``zoo``                every dropout that the paper cites, and the table of their names
+``distributed``        second moments of a batch that is spread over processes
+``locally_connected``  :class:`LocallyConnected2d`, a convolution that does not share its weights
+=====================  ==========================================================================
 """
 
 try:
@@ -34,11 +17,18 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("evodrop.nn needs PyTorch: pip install 'evodrop[torch]'", name="torch") from error
 
 from evodrop.nn import functional, zoo
-from evodrop.nn.convert import convert_dropout, convert_sync
-from evodrop.nn.draw import use_backend
-from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d
-from evodrop.nn.layers import LocallyConnected2d
-from evodrop.nn.modules import BernoulliDropout, DataDependentDropout, MultinomialDropout
+from evodrop.nn._noise import use_backend
+from evodrop.nn.convert import convert_dropout, convert_sync_dropout
+from evodrop.nn.layers import (
+    BernoulliDropout,
+    DataDependentDropout,
+    EvolutionalDropout,
+    EvolutionalDropout1d,
+    EvolutionalDropout2d,
+    MultinomialDropout,
+    WaterFillingDropout,
+)
+from evodrop.nn.locally_connected import LocallyConnected2d
 
 __all__ = [
     "BernoulliDropout",
@@ -48,8 +38,9 @@ __all__ = [
     "EvolutionalDropout2d",
     "LocallyConnected2d",
     "MultinomialDropout",
+    "WaterFillingDropout",
     "convert_dropout",
-    "convert_sync",
+    "convert_sync_dropout",
     "functional",
     "use_backend",
     "zoo",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from evodrop.nn.evolving import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
-from evodrop.nn.neighbours import Slot, Surroundings, find_surroundings, slots_of
-from evodrop.nn.sync import name_of_group
-from evodrop.nn.zoo.protocol import Place
-from evodrop.nn.zoo.registry import WaterFillingDropout, checked_class
-from evodrop.nn.zoo.weight_aware import WeightAwareDropout
+from evodrop.nn._neighbours import Slot, Surroundings, find_surroundings, slots_of
+from evodrop.nn.distributed import check_group
+from evodrop.nn.layers import EvolutionalDropout, EvolutionalDropout1d, EvolutionalDropout2d, Evolving
+from evodrop.nn.zoo import ZOO
+from evodrop.nn.zoo._base import Site
 
-__all__ = ["convert_dropout", "convert_sync"]
+__all__ = ["convert_dropout", "convert_sync_dropout"]
 
 M = TypeVar("M", bound=nn.Module)
 Make = Callable[..., nn.Module]
@@ -24,10 +22,6 @@ SWAPPED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 CHANNELS: dict[Any, dict[type[nn.Module], Make]] = {  # what drops whole channels goes on to do so
     EvolutionalDropout: {nn.Dropout1d: EvolutionalDropout1d, nn.Dropout2d: EvolutionalDropout2d},
     nn.Dropout: {nn.Dropout1d: nn.Dropout1d, nn.Dropout2d: nn.Dropout2d},
-    WaterFillingDropout: {
-        nn.Dropout1d: partial(EvolutionalDropout1d, scheme="bernoulli"),
-        nn.Dropout2d: partial(EvolutionalDropout2d, scheme="bernoulli"),
-    },
 }
 
 
@@ -40,28 +34,28 @@ def convert_dropout(
     """Replace every ``nn.Dropout``, ``nn.Dropout1d`` and ``nn.Dropout2d`` in ``model``, nested ones too, and return it.
 
     Rate and train/eval mode are kept, and a layer used in two places stays one layer, unless its neighbours count.
-    Layers with p = 0 are switched off and stay as they are, since even k = d draws are noise. Dropout that is no such
+    Layers with p = 0 are switched off and stay as they are. Dropout that is no such
     layer stays: other classes, and what ``nn.LSTM``, ``nn.MultiheadAttention`` and ``F.dropout`` do inside. In a model
     of sequences, say which dimension holds the units: ``unit_dims=-1``.
 
     A dropout that works with its neighbours finds them by the graph of the model: past activations, pooling, flattening
     and normalisation. Where it cannot do without them and they are not found, that is an error. The new layers have the
-    very parameters of the old ones, so an optimizer keeps them; of parameters that are new, it has to be told. Hooks on
+    very parameters of the old ones, so an optimizer keeps them; give it those that are new. Hooks on
     a layer that is replaced are gone. Convert a model before it is wrapped for several processes.
 
     Args:
         model: changed in place; if it is itself a dropout layer, its replacement is returned. If there is an error,
             nothing is changed.
         to: a name of :data:`evodrop.nn.zoo.ZOO` (``"data-dependent"`` only with ``probs=``), a class, or any function
-            from a rate to a module. With ``"evolutional"``, ``"water-filling"`` and ``"standard"``, layers
-            that drop whole channels go on to do so.
+            from a rate to a module. With ``"evolutional"`` and ``"standard"``, layers that drop whole
+            channels go on to do so.
         only: predicate on (qualified name, module) that a layer has to satisfy.
         options: passed on to the new layers.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), nn.Linear(8, 2))
-        >>> convert_dropout(model, "weight-aware", weight_share=1.0)[1]
-        WeightAwareDropout(p=0.2, scheme='multinomial', weight_share=1, after=Linear)
+        >>> convert_dropout(model, "weight-aware", weight_share=1.0)[2]
+        WeightAwareLinear(in_features=8, out_features=2, bias=True, p=0.2, weight_share=1, match='draws')
     """
     make = _checked_target(model, to, options)
     chosen = {
@@ -69,7 +63,7 @@ def convert_dropout(
         for name, module in model.named_modules()
         if type(module) in SWAPPED and module.p > 0 and (only is None or only(name, module))
     }
-    if model not in chosen and (getattr(make, "needs", None) or getattr(make, "likes", None)):
+    if model not in chosen and hasattr(make, "place"):
         swaps = _fitted(model, make, chosen, options)
     else:
         made = {module: _made(name, module, make, options) for module, name in chosen.items()}
@@ -79,15 +73,13 @@ def convert_dropout(
     own = [*model.parameters(), *model.buffers()]
     _check_wrapping(model, swaps, own)
     settled = {slot: _settled(new, slot[0]._modules[slot[1]], own) for slot, new in swaps.items()}
-    replaced = {slot[0]._modules[slot[1]]: new for slot, new in settled.items()}
     for (parent, name), new in settled.items():
         parent._modules[name] = new
-    _tell_referring(model, replaced)
     return model
 
 
-def convert_sync(model: M, process_group: Any = None) -> M:
-    """Make every evolutional dropout in ``model`` follow the batch of all processes together, and return the model.
+def convert_sync_dropout(model: M, process_group: Any = None) -> M:
+    """Make every dropout in ``model`` that follows the batch follow that of all processes, and return the model.
 
     Call it on every rank, before or after ``DistributedDataParallel`` or ``fully_shard``. Each layer then costs one
     all_reduce of d + 1 numbers in forward, and nothing in backward. Layers of other kinds stay as they are: call
@@ -98,10 +90,10 @@ def convert_sync(model: M, process_group: Any = None) -> M:
         process_group: the processes whose batches are one batch. Default: all.
 
     Examples:
-        >>> convert_sync(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
-        EvolutionalDropout(p=0.2, scheme='multinomial', sync=True)
+        >>> convert_sync_dropout(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
+        EvolutionalDropout(p=0.2, sync=True)
     """
-    name_of_group(process_group)  # an error even if there is no layer to tell
+    check_group(process_group)  # an error even if no layer is there
     for layer in model.modules():
         if isinstance(layer, Evolving):
             layer.process_group, layer.sync = process_group, True
@@ -121,7 +113,9 @@ def _checked_target(model: nn.Module, to: str | Make, options: dict[str, Any]) -
             "convert_dropout: 'data-dependent' follows the second moments of data, and a model has none; put "
             "DataDependentDropout.from_data(X, p) in the place of the layer, X being what enters it, or give probs="
         )
-    return checked_class(to) if isinstance(to, str) else to
+    if isinstance(to, str) and to not in ZOO:
+        raise ValueError(f"dropout {to!r} is not in the zoo; it has {', '.join(map(repr, sorted(ZOO)))}")
+    return ZOO[to] if isinstance(to, str) else to
 
 
 def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> nn.Module:
@@ -129,9 +123,9 @@ def _made(name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> n
         raise _unplaceable(name, module, make, "it is the whole model, which has no neighbours")
     make = CHANNELS.get(make, {}).get(type(module), make)
     try:
-        if hasattr(make, "fit_in"):
-            fitted: nn.Module = make.fit_in(Place(None, module, None), **options).dropout
-            return fitted
+        if hasattr(make, "place"):
+            placed: nn.Module = make.place(Site(None, module, None), **options).dropout
+            return placed
         layer: nn.Module = make(float(module.p), **options)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
         raise _explained(error, name, module, make, options) from error
@@ -152,12 +146,12 @@ def _fitted(
         if module not in chosen:
             continue
         found = _only_call(chosen[module], module, make, calls.get(slot, []))
-        found = found.without(side for side in _shared(found, calls) if side not in make.needs)
+        found = found.without(side for side in _shared(found, calls) if side not in getattr(make, "needs", ()))
         before, after = (
             None if at is None else swaps.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after)
         )
         try:
-            new = make.fit_in(Place(before, module, after, found.between, found.since), **options)
+            new = make.place(Site(before, module, after, found.between, found.since), **options)
         except (TypeError, ValueError) as error:
             raise _explained(error, chosen[module], module, make, options) from error
         swaps[slot] = new.dropout
@@ -174,7 +168,7 @@ def _fitted(
 
 def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings]) -> Surroundings:
     """The surroundings of a layer: of each side what is known and the same wherever the layer is used."""
-    needs = sorted(make.needs)
+    needs = sorted(getattr(make, "needs", ()))
     if needs and not calls:
         raise _unplaceable(name, module, make, "torch.fx cannot trace the code that calls it")
     first = calls[0] if calls else Surroundings(None, None)
@@ -183,7 +177,7 @@ def _only_call(name: str, module: nn.Module, make: Any, calls: list[Surroundings
             reason = f"no single layer with weights is known {side} it: another kind of layer or operation is there, "
             raise _unplaceable(name, module, make, reason + "or code that torch.fx cannot trace")
     unlike = {side for side in SIDES if any(getattr(call, side) != getattr(first, side) for call in calls)}
-    if unlike & make.needs:
+    if unlike & set(needs):
         reason = f"it is used in {len(calls)} places with different neighbours; give each place a dropout of its own"
         raise _unplaceable(name, module, make, reason)
     return first.without(unlike)
@@ -212,14 +206,6 @@ def _check_wrapping(model: nn.Module, swaps: dict[Slot, nn.Module], own: list[Te
             "parameters that the new dropout brings along, and every process would learn its own; convert the model "
             "first, and wrap it then"
         )
-
-
-def _tell_referring(model: nn.Module, replaced: dict[nn.Module | None, nn.Module]) -> None:
-    """Dropouts that refer to a layer refer to the one in its place, unless it still has a place of its own."""
-    layers = set(model.modules())
-    for layer in layers:
-        if isinstance(layer, WeightAwareDropout):
-            layer.follow({old: new for old, new in replaced.items() if old is not None and old not in layers})
 
 
 def _explained(error: Exception, name: str, module: nn.Module, make: Any, options: dict[str, Any]) -> Exception:

@@ -8,26 +8,30 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Iterator
+from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, gammaln, xlogy
 
-from evodrop.theory.arguments import (
+from evodrop._checks import Floats
+from evodrop.definitions import bernoulli_noise, multinomial_noise
+from evodrop.noise import Noise, normalised
+from evodrop.theory.bounds import (
     Examples,
-    Floats,
+    added_norm,
+    check_length,
+    check_unbiased,
     checked_examples,
-    checked_length,
     checked_moments,
-    checked_weights,
+    checked_noise,
     finite_moments,
 )
-from evodrop.theory.noises import Noise
-from evodrop.theory.statistics import added_norm, score_variances, unbiased_moments
 
 __all__ = [
     "Estimate",
+    "outcomes",
     "regularizer",
     "regularizer_bound",
     "regularizer_taylor",
@@ -36,7 +40,8 @@ __all__ = [
 ]
 
 METHODS = ("auto", "exact", "sample")
-CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes that nobody asked for
+CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes with method="auto"
+MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 
 
 class Estimate(NamedTuple):
@@ -55,7 +60,7 @@ def regularizer(
     n_samples: int = 1000,
     random_state: int | np.random.Generator | None = None,
 ) -> Estimate:
-    """R(w) = E[loss under noise] - E[loss without], the regulariser that dropout amounts to (Proposition 1).
+    """R(w) = E[loss under noise] - E[loss without], the regulariser that dropout is equivalent to (Proposition 1).
 
     E_D E_noise log [cosh(w.(x * noise) / 2) / cosh(w.x / 2)]
 
@@ -64,7 +69,7 @@ def regularizer(
     Args:
         w: (d,), the weights.
         X: (n, d) array or SciPy sparse array, the examples.
-        noise: a MultinomialNoise or a BernoulliNoise, positive wherever X is not 0.
+        noise: on d units; its chances are positive wherever X is not 0.
         method: "exact" enumerates every outcome of the noise, "sample" draws ``n_samples`` of them for all rows
             together, "auto" enumerates if that takes no more than four million numbers.
         n_samples: how many; the standard error falls with its root.
@@ -74,8 +79,7 @@ def regularizer(
         The value and its standard error.
 
     Examples:
-        >>> from evodrop.theory import MultinomialNoise
-        >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), MultinomialNoise([0.6, 0.4], 3)
+        >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 3)
         >>> exact = regularizer([1.0, -1.0], X, noise)
         >>> round(exact.value, 4), exact.standard_error
         (0.1907, 0.0)
@@ -83,14 +87,18 @@ def regularizer(
         >>> abs(sampled.value - exact.value) < 4 * sampled.standard_error < 0.05
         True
     """
-    w, X = _checked_model(w, X, noise)
+    w, X, noise = _checked_model(w, X, noise)
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
-    if method == "exact" or (method == "auto" and noise.n_outcomes * X.shape[1] <= CELLS):
-        return Estimate(_enumerated(w, X, noise), 0.0)
+    if method == "exact" or (method == "auto" and n_outcomes(noise) * X.shape[1] <= CELLS):
+        values, pmf = outcomes(noise)
+        return Estimate(float(np.concatenate(list(_excesses(w, X, values))) @ pmf), 0.0)
     if not (isinstance(n_samples, numbers.Integral) and n_samples >= 2):
         raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes an integer of at least 2")
-    return _sampled(w, X, noise, n_samples, np.random.default_rng(random_state))
+    rng, portion = np.random.default_rng(random_state), max(1, CELLS // X.shape[1])
+    sizes = [min(portion, n_samples - start) for start in range(0, n_samples, portion)]
+    means = np.concatenate([part for size in sizes for part in _excesses(w, X, sample_noise(noise, size, rng))])
+    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(n_samples)))
 
 
 def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
@@ -103,16 +111,15 @@ def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     Args:
         w: (d,), the weights.
         X: (n, d) array or SciPy sparse array, the examples.
-        noise: a MultinomialNoise or a BernoulliNoise, positive wherever X is not 0.
+        noise: on d units; its chances are positive wherever X is not 0.
 
     Examples:
-        >>> from evodrop.theory import MultinomialNoise
-        >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), MultinomialNoise([0.6, 0.4], 300)
+        >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 300)
         >>> w = np.array([1.0, -1.0])
         >>> round(regularizer_taylor(w, X, noise), 6), round(regularizer(w, X, noise).value, 6)
         (0.001706, 0.001713)
     """
-    w, X = _checked_model(w, X, noise)
+    w, X, noise = _checked_model(w, X, noise)
     likely = expit(X @ w)
     return float((likely * (1.0 - likely) * score_variances(w, X, noise)).mean() / 2.0)
 
@@ -126,16 +133,15 @@ def regularizer_tight_bound(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     Args:
         w: (d,), the weights.
         X: (n, d) array or SciPy sparse array, the examples.
-        noise: a MultinomialNoise or a BernoulliNoise, positive wherever X is not 0.
+        noise: on d units; its chances are positive wherever X is not 0.
 
     Examples:
-        >>> from evodrop.theory import MultinomialNoise
-        >>> noise = MultinomialNoise([0.5, 0.5], 2)
+        >>> noise = Noise([0.5, 0.5], 2)
         >>> X = np.array([[2.0, 2.0]])  # the score is 0
         >>> regularizer_tight_bound([1.0, -1.0], X, noise), regularizer_taylor([1.0, -1.0], X, noise)
         (1.0, 1.0)
     """
-    w, X = _checked_model(w, X, noise)
+    w, X, noise = _checked_model(w, X, noise)
     return float(score_variances(w, X, noise).mean() / 8.0)
 
 
@@ -150,15 +156,14 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
     Args:
         w: (d,), the weights.
         moments: (d,), E[x_i^2].
-        noise: a MultinomialNoise or a BernoulliNoise, positive wherever the moments are.
+        noise: on d units; its chances are positive wherever the moments are.
 
     Examples:
-        >>> from evodrop.theory import MultinomialNoise
-        >>> regularizer_bound([1.0, -1.0], [4.0, 4.0], MultinomialNoise([0.5, 0.5], 2))
+        >>> regularizer_bound([1.0, -1.0], [4.0, 4.0], Noise([0.5, 0.5], 2))
         1.0
     """
-    w, moments = checked_weights(w), checked_moments(moments)
-    checked_length(w, "w", len(moments), "moments")
+    moments = checked_moments(moments)
+    w = _checked_weights(w, len(moments), "moments")
     with np.errstate(over="ignore", invalid="ignore"):
         bound = float((w @ w) * added_norm(moments, noise) / 8.0)
     if not math.isfinite(bound):
@@ -180,21 +185,102 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
         >>> tight_probabilities([1.0, -3.0], [9.0, 1.0])
         array([0.5, 0.5])
     """
-    w, moments = checked_weights(w), checked_moments(moments)
-    checked_length(w, "w", len(moments), "moments")
-    size = np.abs(w) / (np.abs(w).max() or 1.0)
-    masses = size * np.sqrt(moments / moments.max())
+    moments = checked_moments(moments)
+    w = _checked_weights(w, len(moments), "moments")
+    masses = normalised(np.abs(w)) * np.sqrt(normalised(moments))
     if not masses.any():
         raise ValueError("w is 0 wherever moments are positive, so every bound is 0 and no probabilities are best")
     probs: Floats = masses / masses.sum()
     return probs
 
 
-def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Examples]:
-    w, X = checked_weights(w), checked_examples(X)
-    checked_length(w, "w", X.shape[1], "X")
-    unbiased_moments(finite_moments(X) * (w != 0), "X", noise)  # the noise of a unit without weight is never felt
-    return w, X
+def outcomes(noise: Noise) -> tuple[Floats, Floats]:
+    """Every value of the noise, (n, d), and the probability of each, (n,).
+
+    Examples:
+        >>> outcomes(Noise([0.5, 0.5], 2))
+        (array([[0., 2.], [1., 1.], [2., 0.]]), array([0.25, 0.5 , 0.25]))
+        >>> outcomes(Noise([0.5, 1.0]))
+        (array([[0., 1.], [2., 1.]]), array([0.5, 0.5]))
+    """
+    noise = checked_noise(noise)
+    d, n = len(noise.chances), n_outcomes(noise)
+    if n * d > MOST_CELLS:
+        raise ValueError(
+            f"the noise of {d} units has {n:.3g} outcomes, but a table of all takes at most {MOST_CELLS:,} numbers; "
+            "sample the noise instead"
+        )
+    chances, k = noise.chances[noise.drawn], noise.k
+    values = np.zeros((int(n), d))
+    if k is None:
+        kept = np.array(list(product(*[(1.0,) if certain else (0.0, 1.0) for certain in chances == 1.0])))
+        values[:, noise.drawn] = kept / chances
+        return values, np.where(kept > 0, chances, 1.0 - chances).prod(axis=1)
+    # Stars and bars: k draws in a row with bars between the units.
+    bars = len(chances) - 1
+    places = np.array(list(combinations(range(k + bars), bars)), np.int64).reshape(int(n), bars)
+    counts = np.diff(places, prepend=-1, append=k + bars, axis=1) - 1.0
+    log_pmf = gammaln(k + 1.0) + (xlogy(counts, chances) - gammaln(counts + 1.0)).sum(axis=1)
+    values[:, noise.drawn] = counts / (k * chances)
+    return values, np.exp(log_pmf)
+
+
+def n_outcomes(noise: Noise) -> float:
+    """How many values the noise can take; inf from 2^63 on.
+
+    For k draws among d units C(k + d - 1, d - 1); for independent noise 2^u if u units are kept at times, not always.
+    """
+    if noise.k is None:
+        uncertain = int((noise.drawn & (noise.chances < 1.0)).sum())
+        return 1 << uncertain if uncertain < 63 else math.inf
+    bars = int(noise.drawn.sum()) - 1
+    logarithm = gammaln(noise.k + bars + 1.0) - gammaln(noise.k + 1.0) - gammaln(bars + 1.0)
+    return math.comb(noise.k + bars, bars) if logarithm < 63 * math.log(2.0) else math.inf
+
+
+def sample_noise(noise: Noise, size: int, rng: np.random.Generator) -> Floats:
+    """(size, d): independent draws."""
+    if noise.k is None:
+        drawn: Floats = bernoulli_noise(noise.chances, size, rng)
+    else:
+        drawn = multinomial_noise(noise.chances, noise.k, size, rng)
+    return drawn
+
+
+def score_variances(w: Floats, X: Examples, noise: Noise) -> Floats:
+    """(n,): the variance w' Cov(x * noise) w of each example's score, sum_i spread_i w_i^2 x_i^2 - shared (w.x)^2.
+
+    Examples:
+        >>> score_variances(np.ones(2), np.array([[3.0, 1.0]]), Noise(np.array([0.9, 0.5])))
+        array([2.])
+    """
+    squares = X * X if isinstance(X, np.ndarray) else X.multiply(X)
+    with np.errstate(over="ignore", invalid="ignore"):
+        variances: Floats = squares @ (noise.spread * w * w) - noise.shared * (X @ w) ** 2
+    if not np.isfinite(variances).all():
+        raise ValueError(
+            "w and X are so large that the squares of their scores overflow; divide one by its largest value"
+        )
+    return np.maximum(variances, 0.0)  # what rounding leaves of 0 may be below it
+
+
+def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Examples, Noise]:
+    X, noise = checked_examples(X), checked_noise(noise)
+    w = _checked_weights(w, X.shape[1], "X")
+    check_unbiased(finite_moments(X) * (w != 0), "X", noise)  # the noise of a unit without weight is never felt
+    return w, X, noise
+
+
+def _checked_weights(w: npt.ArrayLike, d: int, reference: str) -> Floats:
+    """The weights of a linear model as (d,) float64: finite, and one per unit."""
+    weights = np.asarray(w, np.float64)
+    if weights.ndim != 1 or len(weights) == 0:
+        raise ValueError(f"w has shape {weights.shape}, but it takes one weight per unit: shape (d,), d >= 1")
+    if not np.isfinite(weights).all():
+        first = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise ValueError(f"w[{first}] is {weights[first]}, but weights are finite")
+    check_length(weights, "w", d, reference)
+    return weights
 
 
 def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
@@ -214,15 +300,3 @@ def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
         noisy = X @ (w * factors[start : start + portion]).T
         values = np.logaddexp(noisy / 2.0, -noisy / 2.0) - slope[:, None] * noisy - base[:, None]
         yield np.maximum(values, 0.0).mean(axis=0)  # rounding may leave less than 0
-
-
-def _enumerated(w: Floats, X: Examples, noise: Noise) -> float:
-    values, pmf = noise.outcomes()
-    return float(np.concatenate(list(_excesses(w, X, values))) @ pmf)
-
-
-def _sampled(w: Floats, X: Examples, noise: Noise, n_samples: int, rng: np.random.Generator) -> Estimate:
-    portion = max(1, CELLS // X.shape[1])
-    sizes = [min(portion, n_samples - start) for start in range(0, n_samples, portion)]
-    means = np.concatenate([part for size in sizes for part in _excesses(w, X, noise.sample(size, rng))])
-    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(n_samples)))

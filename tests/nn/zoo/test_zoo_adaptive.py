@@ -155,12 +155,15 @@ def test_a_rate_of_zero_is_the_identity():
 
 
 def test_channels_and_sequences():
-    AdaptiveRateDropout(units=3)(torch.ones(2, 3, 4, 4))
-    AdaptiveRateDropout(units=4, dim=-1)(torch.ones(2, 3, 4))
-    with pytest.raises(ValueError, match=r"the input has shape \(2, 4\), but dimension 1 has to hold the 3 units; set"):
+    AdaptiveRateDropout(units=3, unit_dims=1)(torch.ones(2, 3, 4, 4))
+    AdaptiveRateDropout(units=48)(torch.ones(2, 3, 4, 4))
+    AdaptiveRateDropout(units=4, unit_dims=-1)(torch.ones(2, 3, 4))
+    with pytest.raises(
+        ValueError, match=r"each of 3 units, but an input of shape \(2, 4\) has 4 in its dimensions \(1,"
+    ):
         AdaptiveRateDropout(units=3)(torch.ones(2, 4))
-    with pytest.raises(ValueError, match="dimension 1 has to hold"):
-        AdaptiveRateDropout(units=3)(torch.ones(3))
+    with pytest.raises(ValueError, match="give units=60, or other unit_dims"):
+        AdaptiveRateDropout(units=3)(torch.ones(2, 3, 4, 5))
 
 
 def test_bad_options_are_named():
@@ -171,10 +174,10 @@ def test_bad_options_are_named():
         with pytest.raises(ValueError, match=r"concentration is .*, but it takes a positive number"):
             AdaptiveRateDropout(concentration=concentration)
     for units in (0, 2.5, True):
-        with pytest.raises(ValueError, match=r"units is .*, but it takes an integer of at least 1"):
+        with pytest.raises(ValueError, match=r"units is .*, but the number of units is an integer of at least 1"):
             AdaptiveRateDropout(units=units)
-    with pytest.raises(TypeError, match=r"dim is 'C', but it takes an integer"):
-        AdaptiveRateDropout(units=3, dim="C")
+    with pytest.raises(TypeError, match=r"unit_dims is 'C', but it takes an integer"):
+        AdaptiveRateDropout(units=3, unit_dims="C")(torch.ones(2, 3))
     with pytest.raises(TypeError, match=r"dropout of a tensor of torch.int64"):
         AdaptiveRateDropout()(torch.ones(2, 2, dtype=torch.long))
     with pytest.raises(TypeError, match=r"dropout of a list"):
@@ -184,4 +187,4 @@ def test_bad_options_are_named():
 
 
 def test_print_shows_what_it_is():
-    assert str(LAYERS[1]) == "AdaptiveRateDropout(p=0.3, concentration=7, units=5, dim=1)"
+    assert str(LAYERS[1]) == "AdaptiveRateDropout(p=0.3, concentration=7, units=5)"

@@ -4,15 +4,15 @@ import copy
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn import EvolutionalDropout, convert_dropout
-from evodrop.nn.zoo import BatchwiseDropout, BatchwiseLinear, Place
-from evodrop.nn.zoo.batchwise import batchwise_dropout
-from evodrop.nn.zoo.submatrix import submatrix_linear
+from evodrop.nn.zoo import BatchwiseDropout
+from evodrop.nn.zoo._base import Site
+from evodrop.nn.zoo.batchwise import batchwise_dropout, submatrix_linear
 
 MANY = 10_000
 
@@ -20,8 +20,8 @@ MANY = 10_000
 def between(p=0.5, function=nn.Sigmoid, bias=True):
     """Three linear layers with two batchwise dropouts between them; and what they do with whole matrices."""
     first, second, third = nn.Linear(6, 8, bias), nn.Linear(8, 7, bias), nn.Linear(7, 3, bias)
-    first, one, second, *_ = BatchwiseDropout.fit_in(Place(first, nn.Dropout(p), second))
-    second, two, third, *_ = BatchwiseDropout.fit_in(Place(second, nn.Dropout(p), third))
+    first, one, second, *_ = BatchwiseDropout.place(Site(first, nn.Dropout(p), second))
+    second, two, third, *_ = BatchwiseDropout.place(Site(second, nn.Dropout(p), third))
     return nn.Sequential(first, function(), one, second, function(), two, third).double()
 
 
@@ -97,7 +97,7 @@ def test_mean_of_a_linear_network():
 
 
 def test_a_function_may_be_infinite_where_nothing_was_computed():
-    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.place(Site(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     before.weight.data.abs_()
     before.bias.data.abs_()
     y = after(dropout(before(torch.rand(5, 6)).log()))
@@ -109,7 +109,7 @@ def test_a_function_may_be_infinite_where_nothing_was_computed():
 
 def test_what_stands_after_the_dropout_is_free():
     """What it makes of zeros is read."""
-    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.place(Site(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3)))
     x = torch.rand(5, 6)
     dropped = dropout(before(x))
     torch.testing.assert_close(after(dropped.cos()), functional.linear(dropped.cos(), after.weight, after.bias))
@@ -117,7 +117,7 @@ def test_what_stands_after_the_dropout_is_free():
 
 def test_other_layers_stay_and_pictures_are_read_by_units():
     conv, plain = nn.Conv2d(3, 4, 3), nn.Linear(4 * 6 * 6, 5)
-    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(conv, nn.Dropout(0.5), plain))
+    before, dropout, after, *_ = BatchwiseDropout.place(Site(conv, nn.Dropout(0.5), plain))
     assert before is conv
     hidden = dropout(conv(torch.rand(2, 3, 8, 8))).flatten(1)
     assert ((hidden[0] == 0) == (hidden[1] == 0)).all()
@@ -231,13 +231,13 @@ def test_a_dropout_alone_can_be_converted():
 
 def test_the_very_parameters_are_taken_over():
     first, second = nn.Linear(6, 8), nn.Linear(8, 3)
-    place = BatchwiseDropout.fit_in(Place(first, nn.Dropout(0.2), second))
-    assert place.before.weight is first.weight
-    assert place.after.bias is second.bias
-    assert place.dropout.p == 0.2
-    assert BatchwiseLinear.from_linear(place.after) is place.after
+    site = BatchwiseDropout.place(Site(first, nn.Dropout(0.2), second))
+    assert site.before.weight is first.weight
+    assert site.after.bias is second.bias
+    assert site.dropout.p == 0.2
+    assert BatchwiseDropout.place(Site(site.after, nn.Dropout(0.2), None)).before is site.after
     x = torch.rand(5, 6)
-    model = nn.Sequential(place.before, nn.ReLU(), place.dropout, place.after)
+    model = nn.Sequential(site.before, nn.ReLU(), site.dropout, site.after)
     assert list(model.state_dict()) == ["0.weight", "0.bias", "3.weight", "3.bias"]
     assert (model.eval()(x) == second(first(x).relu())).all()
 
@@ -263,11 +263,33 @@ def test_mc_dropout_draws_though_the_layers_are_in_eval_mode():
 def test_features_are_whole_in_eval_mode_though_the_dropout_is_not_there_any_more():
     model, x = between(), torch.randn(5, 6).double()
     features = model[:2].eval()
-    assert model[2].training  # it is no part of the features, so nobody has told it
+    assert model[2].training  # it is no part of the features, so eval() did not reach it
     assert (features(x) == functional.linear(x, model[0].weight, model[0].bias).sigmoid()).all()
     model[2] = nn.Identity()
     whole = by_whole_matrices(nn.Sequential(model[0], nn.Sigmoid()), x)
     assert (model.eval()[:2](x) == whole).all()
+
+
+def test_a_kept_unit_that_is_zero_in_the_whole_batch_still_learns():
+    """What was dropped is skipped; a layer that begins with weights of 0 is not taken for dropped."""
+    model = nn.Sequential(nn.Linear(6, 40), nn.Tanh(), nn.Dropout(0.5), nn.Linear(40, 3))
+    nn.init.zeros_(model[0].weight)
+    nn.init.zeros_(model[0].bias)
+    convert_dropout(model, "batchwise")
+    model(torch.randn(5, 6)).sum().backward()
+    assert ((model[0].bias.grad != 0) == model[2].kept).all()
+    assert 0 < int(model[2].kept.sum()) < 40
+
+
+def test_units_follow_unit_dims():
+    y = BatchwiseDropout(0.5, unit_dims=1)(torch.ones(4, 50, 3))
+    assert (y == y[:1, :, :1]).all()
+    assert sorted(y.unique().tolist()) == [0.0, 2.0]
+    with pytest.raises(ValueError, match="unit_dims is 3"):
+        batchwise_dropout(torch.ones(4, 5), unit_dims=3)
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+    assert links_of(convert_dropout(model, "batchwise", unit_dims=(1, 2))) == [{}, {"reads": "1"}]
+    assert str(BatchwiseDropout(0.5, unit_dims=1)) == "BatchwiseDropout(p=0.5, unit_dims=1)"
 
 
 def test_batches_may_wait_for_their_backward_pass():
@@ -288,7 +310,7 @@ def test_a_checkpoint_that_parts_the_layers_says_so():
 
 
 def test_a_layer_that_changes_the_units_is_named():
-    before, dropout, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(6, 8), nn.Dropout(0.5), None))
+    before, dropout, *_ = BatchwiseDropout.place(Site(nn.Linear(6, 8), nn.Dropout(0.5), None))
     with pytest.raises(ValueError, match=r"follows a linear layer with 8 outputs, but its input has shape \(5, 4\)"):
         dropout(before(torch.rand(5, 6))[:, :4])
 

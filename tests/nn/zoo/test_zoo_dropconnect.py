@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from torch import nn
 
-from evodrop.nn.zoo import DropConnectConv2d, DropConnectLinear, Place
+from evodrop.nn.zoo import DropConnectConv2d, DropConnectLinear, dropconnect
+from evodrop.nn.zoo._base import Site
+from evodrop.nn.zoo.dropconnect import draw_masks, masked_linear
 
 ROW = torch.tensor([-2.0, 0.0, 0.5, 3.0, 1.0], dtype=torch.float64)
 MANY = 1_000_000
@@ -83,14 +85,14 @@ def test_the_gradient_takes_the_mask_as_constant():
 
 def test_it_takes_the_very_parameters_over():
     for plain, x in ((nn.Linear(5, 3), torch.rand(2, 5)), (nn.Conv2d(3, 2, 3), torch.rand(2, 3, 4, 4))):
-        place = DropConnectLinear.fit_in(Place(plain, nn.Dropout(0.2), None), masks="batch")
-        assert place.before.weight is plain.weight
-        assert place.before.bias is plain.bias
-        assert (place.before.p, place.before.masks) == (0.2, "batch")
-        assert isinstance(place.dropout, nn.Identity)
-        assert isinstance(place.before, type(plain))
-        assert (place.before.eval()(x) == plain(x)).all()
-        place.before.load_state_dict(plain.state_dict())
+        site = DropConnectLinear.place(Site(plain, nn.Dropout(0.2), None), masks="batch")
+        assert site.before.weight is plain.weight
+        assert site.before.bias is plain.bias
+        assert (site.before.p, site.before.masks) == (0.2, "batch")
+        assert isinstance(site.dropout, nn.Identity)
+        assert isinstance(site.before, type(plain))
+        assert (site.before.eval()(x) == plain(x)).all()
+        site.before.load_state_dict(plain.state_dict())
 
 
 def test_bad_arguments_are_named():
@@ -107,7 +109,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(TypeError, match="takes float64"):
         DropConnectLinear(4, 3)(torch.ones(2, 4, dtype=torch.int64))
     with pytest.raises(ValueError, match="there stands Identity"):
-        DropConnectLinear.fit_in(Place(nn.Identity(), nn.Dropout(), None))
+        DropConnectLinear.place(Site(nn.Identity(), nn.Dropout(), None))
 
 
 def test_print_shows_the_choices():
@@ -126,3 +128,54 @@ def test_an_ensemble_of_weights_has_masks_of_its_own_or_shared_ones(masks):
     different, same = outputs("different"), outputs("same")
     assert (different != different[0]).any()
     assert (same == same[0]).all()
+
+
+@pytest.mark.parametrize("keep", [0.1, 0.5, 0.9])
+def test_masks_are_independent_bits(keep):
+    drawn = draw_masks(torch.zeros(3, 4), 50_000, keep)
+    assert drawn.dtype == torch.bool
+    assert_moments(drawn.flatten(1), keep, torch.full((12,), keep * (1 - keep), dtype=torch.float64))
+    off_diagonal = torch.corrcoef(drawn.flatten(1).T.double()) - torch.eye(12)
+    assert off_diagonal.abs().max() < 5 / 50_000**0.5
+
+
+@pytest.mark.parametrize("block", [1, 12, 40, 10**6])
+def test_blocks_are_the_whole_product(block, monkeypatch):
+    monkeypatch.setattr(dropconnect, "BLOCK", block)
+    x, weight = torch.randn(7, 2, 5, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    drawn, upstream = torch.rand(7, 4, 5) < 0.5, torch.randn(7, 2, 4)
+    ours, whole = masked_linear(x, weight, drawn), torch.einsum("nti,oi,noi->nto", x, weight, drawn.float())
+    torch.testing.assert_close(ours, whole)
+    found = torch.autograd.grad(ours, (x, weight), upstream)
+    for one, other in zip(found, torch.autograd.grad(whole, (x, weight), upstream), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_gradients_in_half_precision_are_added_up_in_full(monkeypatch):
+    monkeypatch.setattr(dropconnect, "BLOCK", 1)
+    x, weight = torch.ones(600, 1, 2, dtype=torch.bfloat16), torch.ones(2, 2, dtype=torch.bfloat16, requires_grad=True)
+    masked_linear(x, weight, torch.ones(600, 2, 2, dtype=torch.bool)).sum().backward()
+    assert (weight.grad == 600).all()  # in bfloat16, 256 + 1 is 256
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 3), (3, 0)])
+def test_a_layer_without_weights_has_masks_too(inputs, outputs):
+    x, weight = torch.ones(4, 1, inputs), torch.ones(outputs, inputs, requires_grad=True)
+    output = masked_linear(x, weight, draw_masks(weight.detach(), 4, 0.5))
+    output.sum().backward()
+    assert (output == torch.zeros(4, 1, outputs)).all()
+    assert weight.grad.shape == weight.shape
+
+
+def test_masks_follow_the_seed_of_torch():
+    torch.manual_seed(3)
+    first = draw_masks(torch.zeros(3, 4), 8, 0.5)
+    assert (draw_masks(torch.zeros(3, 4), 8, 0.5) != first).any()
+    torch.manual_seed(3)
+    assert (draw_masks(torch.zeros(3, 4), 8, 0.5) == first).all()
+
+
+def test_the_gradient_can_be_differentiated():
+    x, weight = torch.randn(3, 2, 4).double().requires_grad_(), torch.randn(5, 4).double().requires_grad_()
+    drawn = torch.rand(3, 5, 4) < 0.5
+    assert torch.autograd.gradgradcheck(lambda *both: masked_linear(*both, drawn), (x, weight))

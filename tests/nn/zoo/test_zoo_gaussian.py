@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from scipy.stats import kstest
 
 from evodrop.nn.zoo import GaussianDropout

@@ -12,34 +12,35 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from evodrop.nn.zoo import (
-    ZOO,
     AdaptiveRateDropout,
     BatchwiseDropout,
     DropConnectConv2d,
     DropConnectLinear,
     FastDropoutLinear,
     GaussianDropout,
-    Place,
     Standout,
     VariationalConv2d,
     VariationalDropout,
     VariationalLinear,
+    WeightAwareConv2d,
+    WeightAwareLinear,
     penalties,
 )
+from evodrop.nn.zoo._base import Site
 
 
 def batchwise_between(p):
     """Both linear layers skip what is dropped, and the function between them does not map 0 to 0."""
-    before, dropout, after, *_ = BatchwiseDropout.fit_in(Place(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
+    before, dropout, after, *_ = BatchwiseDropout.place(Site(nn.Linear(4, 6), nn.Dropout(p), nn.Linear(6, 3)))
     return nn.Sequential(before, nn.Sigmoid(), dropout, after)
 
 
 KIN = {
     "gaussian": GaussianDropout,
-    "variational per layer": VariationalDropout,
+    "variational per layer": lambda p: VariationalDropout(p, units=48),
     "variational per unit": lambda p: VariationalDropout(p, per="unit", units=48),
     "adaptive rate": AdaptiveRateDropout,
-    "adaptive rate per unit": lambda p: AdaptiveRateDropout(p, units=3),
+    "adaptive rate per unit": lambda p: AdaptiveRateDropout(p, units=3, unit_dims=1),
     "weights per layer": lambda p: VariationalLinear(4, 3, p=p),
     "weights per unit": lambda p: VariationalLinear(4, 3, p=p, per="unit"),
     "weights per weight": lambda p: VariationalLinear(4, 3, p=p, per="weight"),
@@ -48,6 +49,8 @@ KIN = {
     "dropconnect per example": lambda p: DropConnectLinear(4, 3, p=p),
     "dropconnect per batch": lambda p: DropConnectLinear(4, 3, bias=False, p=p, masks="batch"),
     "dropped filters per example": lambda p: DropConnectConv2d(3, 2, 3, p=p),
+    "aware of weights": lambda p: WeightAwareLinear(4, 3, p=p),
+    "aware of filters": lambda p: WeightAwareConv2d(3, 2, 3, p=p),
     "batchwise": BatchwiseDropout,
     "batchwise between layers": batchwise_between,
     "standout": Standout,
@@ -93,7 +96,8 @@ def test_small_batches(make, n):
     assert x.grad.shape == x.shape
 
 
-@pytest.mark.parametrize("name", [name for name in KIN if name != "standout rescaled"])  # no seed freezes its noise
+# No seed freezes the noise of rescaled standout, which follows the input, nor that of what follows its weights.
+@pytest.mark.parametrize("name", [name for name in KIN if not name.startswith(("standout rescaled", "aware"))])
 def test_gradcheck_with_frozen_noise(name):
     layer = KIN[name](0.3).double()
     inputs = (batch(2, torch.float64).requires_grad_(), *layer.parameters())
@@ -177,13 +181,6 @@ def test_the_loss_and_the_penalty_reach_what_is_learned(name):
 def test_shapes_without_values(make):
     layer, x = make(0.3).to("meta"), batch().to("meta")
     assert layer(x).shape == layer.eval()(x).shape
-
-
-@pytest.mark.parametrize("name", [name for name in KIN if "between" not in name])
-def test_a_line_about_itself(name):
-    about = type(KIN[name](0.3)).about
-    assert all(str(value) for value in vars(about).values())
-    assert about.name in ZOO
 
 
 def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name():

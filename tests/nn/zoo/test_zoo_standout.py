@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from five_errors import assert_moments
+from helpers.five_errors import assert_moments
 from torch import nn
 
 from evodrop.nn import convert_dropout
-from evodrop.nn.zoo import Place, Standout
+from evodrop.nn.zoo import Standout
 from evodrop.nn.zoo.standout import keep_probabilities, standout
 
 ROW = torch.tensor([-2.0, 0.0, 0.5, 3.0], dtype=torch.float64)
@@ -80,12 +80,12 @@ def test_the_module_is_the_function():
     assert str(Standout(0.3, rescale=True)) == "Standout(p=0.3, alpha=1.0, rescale=True)"
 
 
-def test_it_fits_in_the_place_of_dropout():
-    before, after = nn.Linear(4, 4), nn.Linear(4, 4)
-    place = Standout.fit_in(Place(before, nn.Dropout(0.2), after), alpha=3.0)
-    assert (place.dropout.p, place.dropout.alpha) == (0.2, 3.0)
-    assert place.before is before
-    assert place.after is after
+def test_it_takes_the_place_of_dropout():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.Linear(4, 4))
+    before, after = model[0], model[2]
+    convert_dropout(model, "standout", alpha=3.0)
+    assert (type(model[1]), model[1].p, model[1].alpha) == (Standout, 0.2, 3.0)
+    assert (model[0], model[2]) == (before, after)
 
 
 def test_an_activation_with_parameters_is_learned_and_saved():

@@ -1,41 +1,43 @@
-"""The zoo: every dropout that the paper cites, under one interface.
+"""The zoo: every dropout that the paper cites, under one interface. ``convert_dropout(model, to=name)`` takes a name.
 
-=======================  ==========================================================================================
-``registry``             the table of names: every dropout, here and in :mod:`evodrop.linear`
-``protocol``             what they share: a row of the table, a place in a model, perhaps a penalty
-``gaussian``             ``GaussianDropout``: units times N(1, p / (1 - p))
-``variational``          ``VariationalDropout``: units times N(1, alpha), alpha learned
-``variational_weights``  ``VariationalLinear``, ``VariationalConv2d``: noise on weights, alpha learned
-``fast``                 ``FastDropoutLinear``: pre-activations as Gaussians, drawn or passed on through ReLU
-``dropconnect``          ``DropConnectLinear``, ``DropConnectConv2d``: every weight dropped by itself
-``batchwise``            ``BatchwiseDropout``: one mask per batch; linear layers beside it skip what is dropped
-``standout``             ``Standout``: keep probabilities that grow with the pre-activations
-``adaptive``             ``AdaptiveRateDropout``: the rate is inferred from the data
-``weight_aware``         ``WeightAwareDropout``: evolutional dropout that knows the next layer's weights
-=======================  ==========================================================================================
+=======================  ========================  ================================================================
+name                     class                     noise
+=======================  ========================  ================================================================
+``standard``             ``nn.Dropout``            independent masks: the baseline
+``uniform``              ``MultinomialDropout``    k draws among d units, all equally likely
+``data-dependent``       ``DataDependentDropout``  k draws by the second moments of a training set
+``evolutional``          ``EvolutionalDropout``    k draws by the second moments of the batch
+``water-filling``        ``WaterFillingDropout``   independent masks that keep strong units more often
+``weight-aware``         ``WeightAwareLinear``     k draws among the inputs of a layer, by moments and weights
+``gaussian``             ``GaussianDropout``       units times N(1, p / (1 - p))
+``fast``                 ``FastDropoutLinear``     pre-activations as Gaussians, drawn or passed on through ReLU
+``standout``             ``Standout``              keep probabilities that grow with the pre-activations
+``dropconnect``          ``DropConnectLinear``     every weight dropped by itself
+``batchwise``            ``BatchwiseDropout``      one mask per batch; linear layers beside it skip what is dropped
+``variational``          ``VariationalDropout``    units times N(1, alpha), alpha learned
+``variational-weights``  ``VariationalLinear``     noise on weights, alpha learned
+``adaptive-rate``        ``AdaptiveRateDropout``   the rate is inferred from the data
+=======================  ========================  ================================================================
 
-``adopt``, ``alpha``, ``masks``, ``moments``, ``outgoing`` and ``submatrix`` serve these: taking over a layer's
-parameters, the variance that is learned, masks over weights, Gaussians in the place of sums, how strongly a unit acts
-on the next layer, and products without the dropped units.
+Layers that learn their noise have a ``penalty()``; :func:`penalties` sums those of a model. ``docs/zoo.md`` compares
+the laws, the needs and the costs of all of them.
 """
 
+from torch import nn
+
+from evodrop.nn.layers import DataDependentDropout, EvolutionalDropout, MultinomialDropout, WaterFillingDropout
+from evodrop.nn.zoo._base import penalties
 from evodrop.nn.zoo.adaptive import AdaptiveRateDropout
 from evodrop.nn.zoo.batchwise import BatchwiseDropout, BatchwiseLinear
 from evodrop.nn.zoo.dropconnect import DropConnectConv2d, DropConnectLinear
 from evodrop.nn.zoo.fast import FastDropoutLinear, FastDropoutReLU
 from evodrop.nn.zoo.gaussian import GaussianDropout
-from evodrop.nn.zoo.moments import Moments, moments_of_relu
-from evodrop.nn.zoo.protocol import About, Place, ZooDropout, penalties
-from evodrop.nn.zoo.registry import LINEAR, ZOO, WaterFillingDropout, about, rooms
 from evodrop.nn.zoo.standout import Standout
-from evodrop.nn.zoo.variational import VariationalDropout
-from evodrop.nn.zoo.variational_weights import VariationalConv2d, VariationalLinear
-from evodrop.nn.zoo.weight_aware import WeightAwareDropout
+from evodrop.nn.zoo.variational import VariationalConv2d, VariationalDropout, VariationalLinear
+from evodrop.nn.zoo.weight_aware import WeightAwareConv2d, WeightAwareLinear
 
 __all__ = [
-    "LINEAR",
     "ZOO",
-    "About",
     "AdaptiveRateDropout",
     "BatchwiseDropout",
     "BatchwiseLinear",
@@ -44,17 +46,29 @@ __all__ = [
     "FastDropoutLinear",
     "FastDropoutReLU",
     "GaussianDropout",
-    "Moments",
-    "Place",
     "Standout",
     "VariationalConv2d",
     "VariationalDropout",
     "VariationalLinear",
     "WaterFillingDropout",
-    "WeightAwareDropout",
-    "ZooDropout",
-    "about",
-    "moments_of_relu",
+    "WeightAwareConv2d",
+    "WeightAwareLinear",
     "penalties",
-    "rooms",
 ]
+
+ZOO: dict[str, type[nn.Module]] = {
+    "standard": nn.Dropout,
+    "uniform": MultinomialDropout,
+    "data-dependent": DataDependentDropout,
+    "evolutional": EvolutionalDropout,
+    "water-filling": WaterFillingDropout,
+    "weight-aware": WeightAwareLinear,
+    "gaussian": GaussianDropout,
+    "fast": FastDropoutLinear,
+    "standout": Standout,
+    "dropconnect": DropConnectLinear,
+    "batchwise": BatchwiseDropout,
+    "variational": VariationalDropout,
+    "variational-weights": VariationalLinear,
+    "adaptive-rate": AdaptiveRateDropout,
+}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 
+from evodrop._checks import checked_integer
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import times_gaussian, wide, widened
-from evodrop.nn.zoo.protocol import About, ZooDropout
+from evodrop.nn.zoo._base import UnitDropout, spread_over, wide_dtype, widened
+from evodrop.nn.zoo.gaussian import times_gaussian
 
 __all__ = ["AdaptiveRateDropout"]
 
 
-class AdaptiveRateDropout(ZooDropout):
+class AdaptiveRateDropout(UnitDropout):
     r"""Dropout whose rate has a Beta prior and a Beta posterior that is learned (Zhuo, Zhu and Zhang, 2015).
 
     There the features of a linear model have rates of their own, inferred in a Bayesian way; see
@@ -34,14 +35,15 @@ class AdaptiveRateDropout(ZooDropout):
     The prior is a = c p and b = 1 + c (1 - p), where the posterior begins: at first the noise has the variance
     p / (1 - p) of dropout at p. Add ``penalties(model) / n_train`` to the mean loss. Noise only ever makes a training
     loss larger: without the penalty the rate falls to 0. With it, a unit that is needed gets a low rate and one that
-    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c says how many examples the
-    prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
+    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c is the number of examples
+    that the prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
 
     Args:
         p: what is believed before the data, in [0, 1). At 0 there is nothing to infer: the layer is the identity.
         concentration: c, positive; how firmly it is believed.
         units: how many units have a rate of their own. None: one rate for the layer.
-        dim: the dimension of those units: 1 for (N, C) and for the channels of (N, C, H, W), -1 for (N, T, C).
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. 1 for the
+            channels of (N, C, H, W), -1 for (N, T, C).
 
     Shape:
         Any shape; the output has the shape and dtype of the input.
@@ -56,34 +58,25 @@ class AdaptiveRateDropout(ZooDropout):
         True
     """
 
-    about: ClassVar[About] = About(
-        name="adaptive-rate",
-        year=2015,
-        source="Zhuo, Zhu and Zhang",
-        noise="normal, mean 1, variance E r/(1-r) under the posterior of the rate r",
-        learns="two numbers for each rate: of a layer, or of each unit",
-        cost="one normal number an element, and a gradient for the rates",
-        regularizer="the divergence of the rates from a Beta prior, as a penalty",
-        use="when the rate should not be tuned, or differ from unit to unit",
-    )
-
     concentration: float
     units: int | None
-    dim: int
+    unit_dims: UnitDims
     log_alpha: nn.Parameter | None
     log_beta: nn.Parameter | None
 
     def __init__(
-        self, p: float = 0.5, *, concentration: float = 1000.0, units: int | None = None, dim: int = 1
+        self,
+        p: float = 0.5,
+        *,
+        concentration: float = 1000.0,
+        units: int | None = None,
+        unit_dims: UnitDims = None,
     ) -> None:
         super().__init__(p)
         if not (isinstance(concentration, numbers.Real) and 0 < concentration < math.inf):
             raise ValueError(f"concentration is {concentration!r}, but it takes a positive number; 1000 is the default")
-        if units is not None and not (_is_integer(units) and units >= 1):
-            raise ValueError(f"units is {units!r}, but it takes an integer of at least 1, or None for one rate in all")
-        if not _is_integer(dim):
-            raise TypeError(f"dim is {dim!r}, but it takes an integer, the dimension of the units")
-        self.concentration, self.units, self.dim = float(concentration), units, dim
+        self.concentration, self.unit_dims = float(concentration), unit_dims
+        self.units = None if units is None else checked_integer(units, "units", "the number of units")
         size = () if units is None else (units,)
         infers = self.p > 0
         self.log_alpha = nn.Parameter(torch.empty(size)) if infers else None
@@ -100,7 +93,10 @@ class AdaptiveRateDropout(ZooDropout):
         if not self.training or self.log_alpha is None:
             return input
         check_tensor(input)
-        return times_gaussian(input, self._spread_over(input).sqrt())
+        variance = self.variance()
+        if self.units is not None:
+            variance = spread_over(variance, input, self.unit_dims, self)
+        return times_gaussian(input, variance.sqrt())
 
     def rate(self) -> Tensor:
         """The posterior mean of the rate, alpha / (alpha + beta): a number, or one for each unit."""
@@ -121,30 +117,14 @@ class AdaptiveRateDropout(ZooDropout):
         alpha, beta = (one.double() for one in self._posterior())  # differences of large logarithms of gamma
         prior = Beta(torch.full_like(alpha, a), torch.full_like(beta, b), validate_args=False)
         divergence: Tensor = kl_divergence(Beta(alpha, beta, validate_args=False), prior)
-        return divergence.sum().to(wide(self.log_alpha.dtype))
+        return divergence.sum().to(wide_dtype(self.log_alpha.dtype))
 
     def extra_repr(self) -> str:
-        size = "" if self.units is None else f", units={self.units}, dim={self.dim}"
+        given = {"units": self.units, "unit_dims": self.unit_dims}
+        size = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
         return f"{super().extra_repr()}, concentration={self.concentration:g}{size}"
 
     def _posterior(self) -> tuple[Tensor, Tensor]:
         if self.log_alpha is None or self.log_beta is None:
             return torch.zeros(()), torch.ones(())
         return widened(self.log_alpha).exp(), 1.0 + widened(self.log_beta).exp()
-
-    def _spread_over(self, input: Tensor) -> Tensor:
-        """The variances in a shape that broadcasts with the input."""
-        if self.units is None:
-            return self.variance()
-        if not -input.ndim <= self.dim < input.ndim or input.shape[self.dim] != self.units:
-            raise ValueError(
-                f"AdaptiveRateDropout: the input has shape {tuple(input.shape)}, but dimension {self.dim} has to hold "
-                f"the {self.units} units; set units and dim, or units=None for one rate in all"
-            )
-        shape = [1] * input.ndim
-        shape[self.dim] = self.units
-        return self.variance().view(shape)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.dropout import _DropoutNd
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
+from evodrop.nn._neighbours import ELEMENTWISE, POOLING
+from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import ELEMENTWISE, POOLING
-from evodrop.nn.layers import as_autocast
-from evodrop.nn.zoo.adopt import is_plain, linear_like
-from evodrop.nn.zoo.moments import check_features
-from evodrop.nn.zoo.protocol import About, Place, ZooDropout
-from evodrop.nn.zoo.submatrix import submatrix_linear
+from evodrop.nn.locally_connected import as_autocast
+from evodrop.nn.zoo._base import Site, UnitDropout, check_features, is_plain, layer_like
 
 __all__ = ["BatchwiseDropout", "BatchwiseLinear", "batchwise_dropout"]
 
 
-def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True, *, unit_dims: UnitDims = None) -> Tensor:
     r"""Drop the same units of every example in the batch.
 
     Graham, Reizenstein and Robinson 2015. Every unit is kept with probability 1 - p, independently of the others, so
@@ -32,9 +31,11 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> T
         E y_{ni} = x_{ni}, \quad \mathrm{Cov}(y_{ni}, y_{li}) = \tfrac{p}{1 - p} x_{ni} x_{li}
 
     Args:
-        input: dimension 0 is the batch and every other dimension is a unit; a vector is one example.
+        input: a floating-point tensor.
         p: probability of a unit to be dropped, in [0, 1).
         training: without it, or with p = 0, the input is returned, the very same tensor.
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. A vector
+            is one example.
 
     Shape:
         Any shape; the output has the shape and dtype of the input.
@@ -47,24 +48,24 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> T
     check_tensor(input)
     if not training or checked_rate(p) == 0:
         return input
-    return _apply(input, _draw(_units(input), p, input), p)
+    return _apply(input, _draw_for(input, unit_dims, p), p)
 
 
-class BatchwiseDropout(ZooDropout):
+class BatchwiseDropout(UnitDropout):
     """:func:`batchwise_dropout` as a layer, in the place of ``nn.Dropout``.
 
-    By itself it multiplies by the mask. Between linear layers, where ``convert_dropout`` and :meth:`fit_in` connect it,
-    the :class:`BatchwiseLinear` before it draws the mask and computes only the outputs that are kept, and the one after
+    By itself it multiplies by the mask. Between linear layers, where ``convert_dropout`` connects it, the
+    :class:`BatchwiseLinear` before it draws the mask and computes only the outputs that are kept, and the one after
     it reads only those. At p = 0.5 that halves the work of both, and a layer between two such dropouts does a quarter.
 
     The layer before is connected only if nothing but functions of single units, such as ReLU or sigmoid, stands between
     it and this one: they see 0 in the place of what was not computed, and what they make of it is dropped here. Batch
     normalisation would count those zeros in its statistics. The layer after skips an input only if it is 0 in the whole
     batch, and then no gradient goes there, so nothing that learns to add to a unit may stand between: with
-    normalisation, or another dropout, on the way the layer at that side stays as it is.
+    normalisation, or another dropout, between them the layer at that side stays as it is.
 
-    In training mode the layer before answers with 0 for what is dropped, so features that are read there, without the
-    dropout, are to be taken in its eval mode: then it computes all of them.
+    In training mode the layer before outputs 0 for what is dropped. To read its features without the dropout, put it in
+    eval mode: then it computes all of them.
 
     What it cannot do: the connected layers can be differentiated once, they are for one thread at a time (not
     ``nn.DataParallel``), and activation checkpointing has to have all three in one segment. Under ``torch.compile`` the
@@ -72,10 +73,14 @@ class BatchwiseDropout(ZooDropout):
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
+        unit_dims: dimensions that are units, as in :func:`batchwise_dropout`; connected to a linear layer before it,
+            -1.
+
+    Attributes:
+        kept: of bool, which units the last pass in training mode kept; None before it.
 
     Shape:
-        Any shape; the output has the shape and dtype of the input. After a linear layer the units are the last
-        dimension, else every dimension but the first.
+        Any shape; the output has the shape and dtype of the input.
 
     Examples:
         >>> from evodrop.nn import convert_dropout
@@ -84,83 +89,66 @@ class BatchwiseDropout(ZooDropout):
         torch.Size([128, 10])
     """
 
-    about: ClassVar[About] = About(
-        name="batchwise",
-        year=2015,
-        source="Graham, Reizenstein and Robinson 2015",
-        noise="x Bernoulli(1 - p) / (1 - p), one draw per unit for the whole batch: mean x, variance p / (1 - p) x^2",
-        learns="nothing",
-        cost="less than none: linear layers before and after multiply only by the weights of kept units",
-        regularizer="that of standard dropout in expectation, with a noisier gradient",
-        use="between wide linear layers, for speed; not after batch normalisation",
-    )
-    likes: ClassVar[frozenset[str]] = frozenset({"before", "after"})
-
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, *, unit_dims: UnitDims = None) -> None:
         super().__init__(p)
-        self.fed = self.read = False  # by a layer before that draws the mask, by a layer after that takes it
-        self._mask: Tensor | None = None  # on its way from one layer to the next, within one forward pass
+        self.unit_dims = unit_dims
+        self.fed = False  # by a layer before, which draws the mask
+        self.drawn: Tensor | None = None  # that mask, until forward uses it
+        self.kept: Tensor | None = None
 
     @classmethod
-    def fit_in(cls, place: Place, **options: Any) -> Place:
-        """The place with this dropout, and with the linear layers at its sides, where there are any, connected to it.
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The site with this dropout, and with the linear layers at its sides, where there are any, connected to it.
 
         What stands between decides whether they are; see the class.
         """
-        dropout = cls(place.p, **options)
-        before, after = place.before, place.after
-        if _connects(before, place.since, ELEMENTWISE):
-            before = BatchwiseLinear.from_linear(before)
-            before.links["feeds"], dropout.fed = dropout, True
-        if _connects(after, place.between, (*ELEMENTWISE, *POOLING, nn.Flatten)):
-            after = BatchwiseLinear.from_linear(after)
-            after.links["reads"], dropout.read = dropout, True
-        return place._replace(before=before, dropout=dropout, after=after)
+        feeds = _connects(site.before, site.since, ELEMENTWISE) and options.get("unit_dims", -1) == -1
+        dropout = cls(site.p, **({"unit_dims": -1} if feeds else {}) | options)
+        site = site._replace(dropout=dropout)
+        if feeds:
+            site = site._replace(before=_connected(site.before, "feeds", dropout))
+            dropout.fed = True
+        if _connects(site.after, site.between, (*ELEMENTWISE, *POOLING, nn.Flatten)):
+            site = site._replace(after=_connected(site.after, "reads", dropout))
+        return site
 
     @property
     def active(self) -> bool:
         return self.training and self.p > 0
 
-    def draw(self, units: int, like: Tensor) -> Tensor:
-        """A mask for so many units, which :meth:`forward` will use."""
-        self._mask = _draw((units,), self.p, like)
-        return self._mask
-
-    def take(self) -> Tensor | None:
-        """The mask of this forward pass, if there is one, for the last that needs it."""
-        mask, self._mask = self._mask, None
-        return mask
-
     def forward(self, input: Tensor) -> Tensor:
         check_tensor(input)
         if not self.active:
             return input
-        mask = self._drawn(input) if self.fed else _draw(_units(input), self.p, input)
-        self._mask = mask if self.read else None
+        mask = self._take_drawn(input) if self.fed else _draw_for(input, self.unit_dims, self.p)
+        self.kept = None if _must_be_whole(input) else mask
         return _apply(input, mask, self.p)
 
-    def _drawn(self, input: Tensor) -> Tensor:
-        if self._mask is None:
+    def _take_drawn(self, input: Tensor) -> Tensor:
+        mask, self.drawn = self.drawn, None
+        if mask is None:
             raise RuntimeError(
                 f"{self} has no mask: the linear layer before it, which draws it, has not run since the last pass; if "
                 "this is activation checkpointing, put both layers and the one after them into the same segment; if "
                 "several threads use the model, give each a copy"
             )
-        if input.shape[-1:] != self._mask.shape:
+        if input.shape[-1:] != mask.shape:
             raise ValueError(
-                f"{self} follows a linear layer with {len(self._mask)} outputs, but its input has shape "
+                f"{self} follows a linear layer with {len(mask)} outputs, but its input has shape "
                 f"{tuple(input.shape)}; only functions of single units may stand between the two"
             )
-        return self._mask
+        return mask
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + ("" if self.unit_dims is None else f", unit_dims={self.unit_dims!r}")
 
 
 class BatchwiseLinear(nn.Linear):
     """``nn.Linear`` beside a :class:`BatchwiseDropout`: units that it drops are neither computed nor read.
 
     What one mask drops for a whole batch is a row or a column of the weight that need not be multiplied. With d inputs
-    and e outputs, of which a and b are kept, n examples take n a b products instead of n d e. ``convert_dropout`` and
-    :meth:`BatchwiseDropout.fit_in` make and link it. Without ``links``, and wherever no dropout is active, it is the
-    plain layer.
+    and e outputs, of which a and b are kept, n examples take n a b products instead of n d e. ``convert_dropout`` makes
+    and links it. Without ``links``, and wherever no dropout is active, it is the plain layer.
 
     Args:
         in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
@@ -172,11 +160,11 @@ class BatchwiseLinear(nn.Linear):
         As ``nn.Linear``; outputs that are dropped are 0.
 
     Examples:
-        >>> place = Place(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10))
-        >>> before, dropout, after, *_ = BatchwiseDropout.fit_in(place)
-        >>> y = before(torch.randn(128, 64))
+        >>> from evodrop.nn import convert_dropout
+        >>> model = convert_dropout(nn.Sequential(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10)), "batchwise")
+        >>> y = model[0](torch.randn(128, 64))
         >>> kept = (y != 0).any(0)  # about half of the 150
-        >>> bool((dropout(y)[:, kept] == 2 * y[:, kept]).all())
+        >>> bool((model[1](y)[:, kept] == 2 * y[:, kept]).all())
         True
     """
 
@@ -184,42 +172,52 @@ class BatchwiseLinear(nn.Linear):
         super().__init__(*sizes, **options)
         self.links: dict[str, BatchwiseDropout] = {}  # no children: each has its own place in the model
 
-    @classmethod
-    def from_linear(cls, linear: nn.Linear) -> Self:
-        """A layer with the very parameters of a plain one; one of this class is returned as it is."""
-        return linear if isinstance(linear, cls) else linear_like(cls, linear)
-
     def forward(self, input: Tensor) -> Tensor:
         reads, feeds = self.links.get("reads"), self.links.get("feeds")
-        taken = reads.take() if reads is not None and reads.active else None
-        outputs = feeds.draw(self.out_features, self.weight) if feeds is not None and feeds.active else None
+        outputs = None
+        if feeds is not None and feeds.active:
+            outputs = feeds.drawn = _draw((self.out_features,), feeds.p, self.weight)
         # In eval mode this layer may have been taken out of the model, and its dropout, still in training mode, may
         # never be called; where it is called, as for Monte Carlo dropout, it drops them all the same.
         outputs = outputs if self.training else None
-        if (taken is None and outputs is None) or _must_be_whole(input):
+        kept = reads.kept if reads is not None and reads.active else None
+        if (kept is None and outputs is None) or _must_be_whole(input):
             return super().forward(input)
         check_features(input, self.weight)
         rows, weight = as_autocast(input).reshape(-1, self.in_features), as_autocast(self.weight)
         bias = None if self.bias is None else as_autocast(self.bias)
-        output = submatrix_linear(rows, weight, bias, outputs, _needed(taken, rows))
+        inputs = None
+        if kept is not None and kept.numel() == self.in_features:
+            # Columns that are 0 in the whole batch add nothing. A kept one that happens to be 0 still gets a gradient.
+            inputs = kept.flatten() | (rows.detach().abs().sum(0) != 0)
+        output = submatrix_linear(rows, weight, bias, outputs, inputs)
         return output.reshape(*input.shape[:-1], self.out_features)
 
 
 def _connects(
     layer: nn.Module | None, way: Sequence[nn.Module], through: tuple[type[nn.Module], ...]
 ) -> TypeGuard[nn.Linear]:
-    """Whether a layer can skip units, and nothing on the way to it but what a connection may go through."""
+    """Whether a layer can skip units, and nothing but what a connection may go through stands between."""
     free = all(isinstance(one, through) and not isinstance(one, _DropoutNd) for one in way)
     return free and (isinstance(layer, BatchwiseLinear) or is_plain(layer, nn.Linear))
 
 
-def _units(input: Tensor) -> tuple[int, ...]:
-    return tuple(input.shape[1:] if input.ndim > 1 else input.shape)
+def _connected(plain: nn.Module | None, side: str, dropout: BatchwiseDropout) -> BatchwiseLinear:
+    """A layer with the very parameters of a plain one, or a connected one itself, and its link to a dropout."""
+    assert plain is not None
+    layer = plain if isinstance(plain, BatchwiseLinear) else layer_like(BatchwiseLinear, plain)
+    layer.links[side] = dropout
+    return layer
 
 
-def _draw(units: tuple[int, ...], p: float, like: Tensor) -> Tensor:
+def _draw_for(input: Tensor, unit_dims: UnitDims, p: float) -> Tensor:
+    dims = checked_dims(input, unit_dims)
+    return _draw([size if dim in dims else 1 for dim, size in enumerate(input.shape)], p, input)
+
+
+def _draw(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
     """Not in place, so that vmap can draw one for each."""
-    return torch.bernoulli(torch.empty(units, dtype=torch.bool, device=like.device), 1.0 - p)
+    return torch.bernoulli(torch.empty(tuple(shape), dtype=torch.bool, device=like.device), 1.0 - p)
 
 
 def _apply(input: Tensor, mask: Tensor, p: float) -> Tensor:
@@ -227,13 +225,90 @@ def _apply(input: Tensor, mask: Tensor, p: float) -> Tensor:
     return torch.where(mask, input / (1.0 - p), 0.0)
 
 
-def _needed(mask: Tensor | None, rows: Tensor) -> Tensor | None:
-    """The inputs that count: those kept, and any other that something between dropout and layer has made nonzero."""
-    if mask is None or mask.numel() != rows.shape[1]:
-        return None
-    return mask.flatten() | (rows.detach().abs().sum(0) != 0)
-
-
 def _must_be_whole(input: Tensor) -> bool:
     """Where the number of kept units may not be looked at."""
     return torch.compiler.is_compiling() or input.is_meta or torch._C._are_functorch_transforms_active()
+
+
+def submatrix_linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None, outputs: Tensor | None, inputs: Tensor | None
+) -> Tensor:
+    """A linear layer with dropped units, which are not multiplied, neither forward nor backward.
+
+    What remains of the weight is copied into a smaller matrix; the gradients are spread over zeros again. It can be
+    differentiated once.
+
+    Args:
+        input: (n, in_features); what it has in dropped columns is not read, and gets gradient 0.
+        weight, bias: (out_features, in_features) and (out_features,) or None.
+        outputs, inputs: which units are kept, (out_features,) and (in_features,) of bool, or None for all.
+
+    Shape:
+        (n, out_features), 0 where an output is dropped.
+
+    Examples:
+        >>> kept = torch.tensor([True, False])
+        >>> submatrix_linear(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), None, None, kept)
+        tensor([[1., 3.]])
+    """
+    output: Tensor = _Submatrix.apply(input, weight, bias, _kept(outputs), _kept(inputs))  # type: ignore[no-untyped-call]
+    return output
+
+
+class _Kept(NamedTuple):
+    """The units that are kept, and one more, which :func:`_pick` sets to 0; where each of all the units stands there.
+
+    Those dropped stand where the 0 is. It takes part in every product, so that every product has a 0 to read them from.
+    """
+
+    units: Tensor
+    places: Tensor
+
+
+class _Submatrix(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        outputs: _Kept | None,
+        inputs: _Kept | None,
+    ) -> Tensor:
+        x, w = _pick(input, 1, inputs), _pick(_pick(weight, 0, outputs), 1, inputs)
+        ctx.save_for_backward(x, w)
+        ctx.kept = outputs, inputs
+        y = x @ w.T if bias is None else torch.addmm(_pick(bias, 0, outputs), x, w.T)
+        return _spread(y, 1, outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.kept
+        need_input, need_weight, need_bias, *_ = ctx.needs_input_grad
+        g = _pick(grad, 1, outputs)
+        to_input = _spread(g @ w, 1, inputs) if need_input else None
+        to_weight = _spread(_spread(g.T @ x, 0, outputs), 1, inputs) if need_weight else None
+        to_bias = _spread(g.sum(0), 0, outputs) if need_bias else None
+        return to_input, to_weight, to_bias, None, None
+
+
+def _kept(mask: Tensor | None) -> _Kept | None:
+    if mask is None:
+        return None
+    units = mask.nonzero().squeeze(1)
+    places = torch.where(mask, mask.cumsum(0) - 1, len(units))
+    return _Kept(torch.cat([units, units.new_zeros(1)]), places)
+
+
+def _pick(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
+    if kept is None:
+        return tensor
+    picked = tensor.index_select(dim, kept.units)
+    picked.select(dim, -1).zero_()
+    return picked
+
+
+def _spread(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
+    """All units again. Reading each from its place is faster than writing the kept ones into a field of zeros."""
+    return tensor if kept is None else tensor.index_select(dim, kept.places)

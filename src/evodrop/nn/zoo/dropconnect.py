@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
-from evodrop.definitions import checked_rate
-from evodrop.nn.functional import check_tensor
-from evodrop.nn.layers import as_autocast
-from evodrop.nn.zoo.adopt import conv2d_like, linear_like, noisy_like
+from evodrop._checks import checked_rate
+from evodrop._kernels.threads import useful_threads
+from evodrop.nn._noise import draw_seed, unmapped
+from evodrop.nn.locally_connected import as_autocast
+from evodrop.nn.zoo._base import (
+    Moments,
+    NoisyConv2d,
+    NoisyLinear,
+    Site,
+    WeightedDropout,
+    full_precision,
+    replace_neighbour,
+    squared,
+    wide_dtype,
+)
 from evodrop.nn.zoo.gaussian import noise_variance
-from evodrop.nn.zoo.masks import draw_masks, masked_linear
-from evodrop.nn.zoo.moments import Moments, check_features, full_precision, squared
-from evodrop.nn.zoo.protocol import About, Place
+from evodrop.sampling import draw_mask
 
 __all__ = ["DropConnectConv2d", "DropConnectLinear"]
 
 MASKS, INFERENCES = ("example", "batch"), ("mean", "sample")
+BLOCK = 2**18  # weights that are multiplied by their masks at a time: they stay in the cache until they are used
 
 
-class _DropConnect(nn.Module):
+class _DropConnect(WeightedDropout):
     """What the linear and the convolutional layer share: all but the product of input and weights."""
 
-    about: ClassVar[About] = About(
-        name="dropconnect",
-        year=2013,
-        source="Wan et al. 2013",
-        noise="w Bernoulli(1 - p) / (1 - p) for every weight and bias, drawn anew for every example: mean x.w + b, "
-        "variance p / (1 - p) ((x^2).(w^2) + b^2)",
-        learns="nothing",
-        cost="a draw and a product per example and weight, a byte of each kept for the backward pass; "
-        "with one mask per batch, a draw and a product per weight",
-        regularizer="for a linear model to second order that of standard dropout on the inputs at the same p",
-        use="on fully connected layers of moderate size; on large ones with one mask per batch",
-    )
     needs: ClassVar[frozenset[str]] = frozenset({"before"})
     one_example: ClassVar[int]  # its number of dimensions
-    weight: Tensor
-    bias: Any  # a Tensor or None
 
     def __init__(
         self, *sizes: Any, p: float = 0.5, masks: str = "example", inference: str = "mean", **options: Any
@@ -52,15 +49,10 @@ class _DropConnect(nn.Module):
         self.p, self.masks, self.inference = checked_rate(p), masks, inference
 
     @classmethod
-    def fit_in(cls, place: Place, **options: Any) -> Place:
-        """The place with the weighted layer before it, whose outputs were dropped, and no dropout after it."""
-        layer = noisy_like(place.before, DropConnectLinear, DropConnectConv2d, place.p, **options)
-        if layer is None:
-            raise ValueError(
-                f"dropconnect drops the weights of the nn.Linear or nn.Conv2d before {place.dropout}, but there stands "
-                f"{place.before}; GaussianDropout goes anywhere"
-            )
-        return place._replace(before=layer, dropout=nn.Identity())
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The site with the weighted layer before it, whose outputs were dropped, and no dropout after it."""
+        makes = (DropConnectLinear, DropConnectConv2d)
+        return replace_neighbour(site, "before", makes, "GaussianDropout goes anywhere", **options)
 
     def moments(self, input: Tensor) -> Moments:
         """Mean and variance of every output over all masks, both exact; the variance in float32 or wider."""
@@ -90,12 +82,6 @@ class _DropConnect(nn.Module):
             return self._products(as_autocast(input), weight, weights, bias)
         return self._product(input, weight * weights[0], None if bias is None else bias[0])
 
-    def _check(self, input: Tensor) -> None:
-        raise NotImplementedError
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        raise NotImplementedError
-
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         raise NotImplementedError
 
@@ -103,7 +89,7 @@ class _DropConnect(nn.Module):
         return f"{super().extra_repr()}, p={self.p}, masks={self.masks!r}, inference={self.inference!r}"
 
 
-class DropConnectLinear(_DropConnect, nn.Linear):
+class DropConnectLinear(_DropConnect, NoisyLinear):
     r"""``nn.Linear`` that drops each of its weights, and biases, instead of its inputs or outputs.
 
     Dropout on the outputs of a layer is the case where a row of the mask is dropped as a whole (Wan et al. 2013). The
@@ -128,11 +114,14 @@ class DropConnectLinear(_DropConnect, nn.Linear):
             30 to 80 times the plain layer with dropout. The second draws one mask and makes one more matrix.
         inference: in eval mode the ``"mean"``, which is the plain layer, or a ``"sample"`` of the Gaussian.
 
+    On a CPU our kernel draws the masks, and a weight is kept with probability 1 - p to 2^-62; on other devices
+    ``torch.rand`` decides, in steps of 2^-24.
+
     Shape:
         As ``nn.Linear``, dimension 0 of two or more being the batch.
 
     Examples:
-        >>> layer = DropConnectLinear.from_linear(nn.Linear(64, 10), 0.5)
+        >>> layer = DropConnectLinear.from_layer(torch.nn.Linear(64, 10), 0.5)
         >>> layer(torch.randn(128, 64)).shape
         torch.Size([128, 10])
         >>> layer.moments(torch.zeros(1, 64)).variance.allclose(layer.bias.square())
@@ -141,24 +130,13 @@ class DropConnectLinear(_DropConnect, nn.Linear):
 
     one_example = 1
 
-    @classmethod
-    def from_linear(cls, linear: nn.Linear, p: float = 0.5, **options: Any) -> Self:
-        """A layer that drops the very weights of a plain one; ``options`` are masks and inference."""
-        return linear_like(cls, linear, p=p, **options)
-
-    def _check(self, input: Tensor) -> None:
-        check_features(input, self.weight)
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.linear(input, weight, bias)
-
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         output = masked_linear(input.reshape(len(input), -1, self.in_features), weight, masks)
         output = output if bias is None else output + bias.unsqueeze(1)
         return output.reshape(*input.shape[:-1], self.out_features)
 
 
-class DropConnectConv2d(_DropConnect, nn.Conv2d):
+class DropConnectConv2d(_DropConnect, NoisyConv2d):
     """``nn.Conv2d`` as :class:`DropConnectLinear` is ``nn.Linear``: a mask over the filters, shared by all positions.
 
     Mean and variance of every output are exact. In training the positions of a channel are correlated, since they share
@@ -179,24 +157,103 @@ class DropConnectConv2d(_DropConnect, nn.Conv2d):
 
     one_example = 3
 
-    @classmethod
-    def from_conv2d(cls, conv: nn.Conv2d, p: float = 0.5, **options: Any) -> Self:
-        """A layer that drops the very weights of a plain one; ``options`` are masks and inference."""
-        return conv2d_like(cls, conv, p=p, **options)
-
-    def _check(self, input: Tensor) -> None:
-        check_tensor(input)
-        if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
-            raise ValueError(
-                f"DropConnectConv2d: the input has shape {tuple(input.shape)}, but this layer takes pictures with "
-                f"{self.in_channels} channels, (N, C, H, W) or (C, H, W)"
-            )
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        output: Tensor = self._conv_forward(input, weight, bias)
-        return output
-
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
         each = torch.vmap(self._product, in_dims=(0, 0, None if bias is None else 0))
         output: Tensor = each(input, weight * masks, bias)
         return output
+
+
+def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
+    """(copies, *weight.shape) of bool, independent, each True with probability ``keep``.
+
+    On a CPU our kernel draws them, at a fraction of the time that ``bernoulli_`` takes.
+
+    Examples:
+        >>> draw_masks(torch.zeros(100, 50), 8, 0.25).shape
+        torch.Size([8, 100, 50])
+    """
+    if weight.device.type != "cpu" or weight.numel() == 0:
+        return torch.rand((copies, *weight.shape), device=weight.device) < keep
+    transformed = torch._C._are_functorch_transforms_active() and not torch.compiler.is_compiling()
+    drawn: Tensor = _masks(weight, copies, keep, draw_seed(weight.device) if transformed else None)
+    return drawn
+
+
+@torch.library.custom_op("evodrop::draw_masks", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def _masks(weight: Tensor, copies: int, keep: float, seed: Tensor | None) -> Tensor:
+    """By the seed that is given, one for each example of vmap or one for all, or by a seed of its own."""
+    bits = int(draw_seed(weight.device) if seed is None else seed) % 2**64
+    threads = useful_threads(torch.get_num_threads(), copies * weight.numel())
+    drawn = draw_mask(np.full(weight.numel(), keep), copies, bits, threads)
+    return torch.from_numpy(drawn).view(torch.bool).reshape(copies, *weight.shape)
+
+
+@_masks.register_fake
+def _(weight: Tensor, copies: int, keep: float, seed: Tensor | None) -> Tensor:  # noqa: ARG001
+    return weight.new_empty((copies, *weight.shape), dtype=torch.bool)
+
+
+@_masks.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], weight: Tensor, copies: int, keep: float, seed: Tensor | None
+) -> tuple[Tensor, int]:
+    weights, seeds = (unmapped(one, dim, info.batch_size) for one, dim in ((weight, in_dims[0]), (seed, in_dims[3])))
+    each = zip(weights, seeds, strict=True)
+    return torch.stack([_masks(one, copies, keep, its_seed) for one, its_seed in each]), 0
+
+
+def masked_linear(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
+    """A linear layer with a mask over its weights for every example; a byte of each mask is kept, and no product.
+
+    Args:
+        input: (n, positions, in_features).
+        weight: (out_features, in_features).
+        masks: (n, out_features, in_features) of bool.
+
+    Shape:
+        (n, positions, out_features).
+
+    Examples:
+        >>> masked_linear(torch.ones(1, 1, 2), torch.tensor([[3.0, 4.0]]), torch.tensor([[[True, False]]]))
+        tensor([[[3.]]])
+    """
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return torch.bmm(input, (weight * masks).mT)
+    output: Tensor = _MaskedLinear.apply(input, weight, masks)  # type: ignore[no-untyped-call]
+    return output
+
+
+class _MaskedLinear(torch.autograd.Function):
+    """In blocks of examples and outputs: the masked weights of all would fit into no cache, nor perhaps into memory.
+
+    Gradients are added up in float32 or wider, as in a product of whole matrices. The backward pass is made of torch's
+    own operations on what was given, so it can be differentiated again.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
+        ctx.save_for_backward(input, weight, masks)
+        output = input.new_empty((*input.shape[:2], len(weight)))
+        for some, outputs in _blocks(masks):
+            output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, weight, masks = ctx.saved_tensors
+        to_input, to_weight = (torch.zeros_like(one, dtype=wide_dtype(one.dtype)) for one in (x, weight))
+        for some, outputs in _blocks(masks):
+            coming, mask = grad[some, :, outputs], masks[some, outputs]
+            to_input[some] += torch.bmm(coming, weight[outputs] * mask)
+            to_weight[outputs] += (torch.bmm(coming.mT, x[some]) * mask).sum(0)
+        return to_input.to(x.dtype), to_weight.to(weight.dtype), None
+
+
+def _blocks(masks: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Many examples with all outputs where a mask is small, else an example with some of the outputs."""
+    n, outputs, inputs = masks.shape
+    across = max(1, min(outputs, BLOCK // max(1, inputs)))
+    many = max(1, BLOCK // max(1, across * inputs))
+    for start in range(0, n, many):
+        for first in range(0, outputs, across):
+            yield slice(start, start + many), slice(first, first + across)

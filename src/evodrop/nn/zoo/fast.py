@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self, overload
+import math
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop.definitions import checked_rate
-from evodrop.nn.zoo.adopt import linear_like
-from evodrop.nn.zoo.moments import Moments, check_features, full_precision, moments_of_relu, squared
-from evodrop.nn.zoo.protocol import About, Place
+from evodrop._checks import checked_rate
+from evodrop.nn.zoo._base import Moments, NoisyLinear, Site, check_features, full_precision, replace_neighbour, squared
 
-__all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear"]
+__all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear", "moments_of_relu"]
+
+FAR = 10.0  # so many deviations from 0 the tail beyond 0 is below 1e-23: the unit is surely on, or surely off
 
 
 def fast_dropout_linear(input: Tensor | Moments, weight: Tensor, bias: Tensor | None = None, p: float = 0.5) -> Moments:
@@ -49,12 +50,45 @@ def fast_dropout_linear(input: Tensor | Moments, weight: Tensor, bias: Tensor | 
     return Moments(functional.linear(mean, weight, bias), variance)
 
 
-class FastDropoutLinear(nn.Linear):
+def moments_of_relu(moments: Moments) -> Moments:
+    r"""Mean and variance of max(0, z) for z normal: the rectified Gaussian, in closed form.
+
+    Wang and Manning 2013. With :math:`r = \mu / s`, the normal density :math:`\varphi` and its integral
+    :math:`\Phi`, both at r:
+
+    .. math:: E = \mu \Phi + s \varphi, \qquad
+        \mathrm{Var} = s^2 \bigl(\Phi + r^2 \Phi (1 - \Phi) + r \varphi (1 - 2 \Phi) - \varphi^2\bigr)
+
+    Args:
+        moments: of z; where the variance is 0, z is its mean.
+
+    Returns:
+        Those of max(0, z): the mean in the dtype it came in, the variance in float32 or wider.
+
+    Examples:
+        >>> after = moments_of_relu(Moments(torch.zeros(1), torch.ones(1)))
+        >>> after.mean, after.variance  # 1 / sqrt(2 pi) and 1/2 - 1 / (2 pi)
+        (tensor([0.3989]), tensor([0.3408]))
+    """
+    mean, variance = moments.mean.to(moments.variance.dtype), moments.variance
+    sure = mean.square() >= FAR**2 * variance
+    spread = variance.where(~sure, 1.0).sqrt()
+    r = mean.where(~sure, 0.0) / spread
+    below, above = torch.special.ndtr(-r), torch.special.ndtr(r)
+    density = torch.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi)
+    # Terms of size mu^2 would cancel; in this form each is of the size of the variance.
+    ratio = above + r * r * above * below + r * density * (below - above) - density * density
+    first = (spread * (r * above + density).clamp(min=0.0)).where(~sure, mean.relu())
+    second = (variance * ratio.clamp(min=0.0)).where(~sure, variance * (mean > 0))
+    return Moments(first.to(moments.mean.dtype), second)
+
+
+class FastDropoutLinear(NoisyLinear):
     """``nn.Linear`` whose inputs are dropped, its pre-activations replaced by their Gaussian approximation.
 
     One normal draw per pre-activation stands for a mask over all inputs; :func:`fast_dropout_linear` has the formula.
-    With ``deterministic=True`` nothing is drawn: the layer answers with :class:`~evodrop.nn.zoo.moments.Moments`, which
-    :class:`FastDropoutReLU` and the next fast layer take on. Let the last layer draw, or take ``.mean`` of its answer.
+    With ``deterministic=True`` nothing is drawn: the output is a pair of ``mean`` and ``variance``, which
+    :class:`FastDropoutReLU` and the next fast layer take. Let the last layer draw, or take the ``mean`` of its output.
     In eval mode the plain layer.
 
     Args:
@@ -63,7 +97,7 @@ class FastDropoutLinear(nn.Linear):
         deterministic: pass on the moments in training instead of a draw.
 
     Shape:
-        As ``nn.Linear``: a tensor, or Moments of two such.
+        As ``nn.Linear``: a tensor, or moments of two such.
 
     Examples:
         >>> model = nn.Sequential(
@@ -72,18 +106,6 @@ class FastDropoutLinear(nn.Linear):
         >>> model(torch.randn(128, 64)).shape  # one draw for each of the ten, none for the 150
         torch.Size([128, 10])
     """
-
-    about: ClassVar[About] = About(
-        name="fast",
-        year=2013,
-        source="Wang and Manning 2013",
-        noise="the pre-activation N(x.w, p / (1 - p) (x^2).(w^2)): mean and variance of standard dropout on the inputs",
-        learns="nothing",
-        cost="a second product, of the squares, and a normal draw per pre-activation, or none",
-        regularizer="to second order that of standard dropout at the same p",
-        use="for wide inputs, and where the loss should not be noisy: deterministic moments",
-    )
-    needs: ClassVar[frozenset[str]] = frozenset({"after"})
 
     def __init__(
         self,
@@ -100,19 +122,9 @@ class FastDropoutLinear(nn.Linear):
         self.p, self.deterministic = checked_rate(p), deterministic
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, p: float = 0.5, *, deterministic: bool = False) -> Self:
-        """A fast layer with the very parameters of a plain one."""
-        return linear_like(cls, linear, p=p, deterministic=deterministic)
-
-    @classmethod
-    def fit_in(cls, place: Place, **options: Any) -> Place:
-        """The place with the linear layer after it made fast, and no dropout before it."""
-        if not isinstance(place.after, nn.Linear):
-            raise ValueError(
-                f"fast dropout works on the nn.Linear after {place.dropout}, but there comes {place.after}; "
-                "GaussianDropout has the same moments and goes anywhere"
-            )
-        return place._replace(dropout=nn.Identity(), after=cls.from_linear(place.after, place.p, **options))
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The site with the linear layer after it made fast, and no dropout before it."""
+        return replace_neighbour(site, "after", (cls,), "GaussianDropout has the same moments anywhere", **options)
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
         rate = self.p if self.training else 0.0
@@ -129,10 +141,10 @@ class FastDropoutReLU(nn.Module):
     """ReLU of a tensor, or of moments: those of the rectified Gaussian.
 
     It carries the moments of a deterministic :class:`FastDropoutLinear` to the next one, so that nothing is drawn on
-    the way; :func:`~evodrop.nn.zoo.moments.moments_of_relu` has the formula. It takes no arguments.
+    the way; :func:`moments_of_relu` has the formula. It takes no arguments.
 
     Shape:
-        Any shape: a tensor gives a tensor, and Moments give Moments of two tensors of their shape.
+        Any shape: a tensor gives a tensor, and moments give moments of two tensors of their shape.
 
     Examples:
         >>> FastDropoutReLU()(torch.tensor([-1.0, 2.0]))

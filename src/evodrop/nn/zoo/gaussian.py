@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.protocol import About, ZooDropout
+from evodrop.nn.zoo._base import UnitDropout, wide_dtype
 
-__all__ = ["GaussianDropout", "gaussian_dropout", "noise_variance", "times_gaussian", "wide", "widened"]
+__all__ = ["GaussianDropout", "gaussian_dropout"]
 
 
 def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -45,7 +44,7 @@ def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Te
     return times_gaussian(input, math.sqrt(variance))
 
 
-class GaussianDropout(ZooDropout):
+class GaussianDropout(UnitDropout):
     """:func:`gaussian_dropout` as a layer, in the place of ``nn.Dropout``; in eval mode the identity.
 
     Args:
@@ -60,17 +59,6 @@ class GaussianDropout(ZooDropout):
         torch.Size([128, 150])
     """
 
-    about: ClassVar[About] = About(
-        name="gaussian",
-        year=2013,
-        source="Wang and Manning 2013; Srivastava et al. 2014",
-        noise="x N(1, p / (1 - p)), independent for every unit: mean x, variance p / (1 - p) x^2",
-        learns="nothing",
-        cost="a normal draw per unit instead of a bit; the noise is kept for the backward pass",
-        regularizer="to second order that of standard dropout at the same p",
-        use="where no unit should go fully silent, or as the base of variational dropout",
-    )
-
     def forward(self, input: Tensor) -> Tensor:
         return gaussian_dropout(input, self.p, self.training)
 
@@ -83,15 +71,5 @@ def noise_variance(p: float) -> float:
 def times_gaussian(input: Tensor, deviation: float | Tensor) -> Tensor:
     """``input`` times N(1, deviation^2); the deviation may be learned, so the gradient goes through it too."""
     check_tensor(input)
-    normal = torch.randn_like(input, dtype=wide(input.dtype))
+    normal = torch.randn_like(input, dtype=wide_dtype(input.dtype))
     return (input * (1.0 + deviation * normal)).to(input.dtype)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """Where moments are computed: float32 for half precision, or the dtype itself."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-def widened(tensor: Tensor) -> Tensor:
-    """The same values in float32 or wider."""
-    return tensor.to(wide(tensor.dtype))

@@ -1,19 +1,17 @@
-"""Standout: a belief network, which shares the weights of the layer, says how likely each unit is to stay."""
+"""Standout: a belief network, which shares the weights of the layer, gives each unit its chance to stay."""
 
 from __future__ import annotations
 
 import math
 import numbers
 from collections.abc import Callable
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from evodrop.definitions import checked_rate
+from evodrop._checks import checked_rate
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo.gaussian import widened
-from evodrop.nn.zoo.protocol import About, ZooDropout
+from evodrop.nn.zoo._base import UnitDropout, widened
 
 __all__ = ["Standout", "keep_probabilities", "standout"]
 
@@ -21,7 +19,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def keep_probabilities(preactivation: Tensor, p: float = 0.5, alpha: float = 1.0) -> Tensor:
-    r"""What the belief network says: sigmoid(alpha z + beta) with beta = log((1 - p) / p), in float32 or wider.
+    r"""What the belief network computes: sigmoid(alpha z + beta) with beta = log((1 - p) / p), in float32 or wider.
 
     Examples:
         >>> keep_probabilities(torch.tensor([-1.0, 0.0, 1.0]), p=0.25)
@@ -59,7 +57,8 @@ def standout(
     ``rescale`` the mask is divided by pi: E y = f(z), variance (1 - pi) / pi f(z)^2, and f(z) without training.
 
     The mask is a constant for the gradient, as in the paper: none goes through the belief network in training. Without
-    training the output is a plain function of the input, and has its true gradient.
+    training the output is a plain function of the input, and has its true gradient. The uniforms that decide have the
+    precision of the keep probabilities, usually float32: a chance is right to 2^-24.
 
     Args:
         input: what ReLU has made of z; or z itself, where ``activation`` is given.
@@ -86,12 +85,12 @@ def standout(
     return (output * (_mask(keep, rescale) if training else keep)).to(output.dtype)
 
 
-class Standout(ZooDropout):
+class Standout(UnitDropout):
     """:func:`standout` as a layer, in the place of ``nn.Dropout`` after ReLU, or of another activation and dropout.
 
     It holds no handle on the layer before it and keeps nothing between calls. In eval mode it multiplies by the keep
     probabilities; with ``rescale`` it is the identity there. In an ``nn.TransformerEncoderLayer`` take ``rescale``: in
-    eval mode without gradients torch computes that layer at one go and leaves out whatever stands for its dropouts.
+    eval mode without gradients torch computes that layer by one fused kernel, without what stands for its dropouts.
 
     Args:
         p: fraction dropped of units whose pre-activation is 0, in [0, 1).
@@ -108,17 +107,6 @@ class Standout(ZooDropout):
         >>> model(torch.randn(128, 64)).shape
         torch.Size([128, 150])
     """
-
-    about: ClassVar[About] = About(
-        name="standout",
-        year=2013,
-        source="Ba and Frey 2013",
-        noise="f(z) Bernoulli(pi), pi = sigmoid(alpha z + log((1 - p) / p)): mean pi f(z), variance pi (1 - pi) f(z)^2",
-        learns="nothing; alpha and beta are chosen",
-        cost="a sigmoid and a uniform draw per unit",
-        regularizer="none in closed form: strong units get less noise, weak ones are pushed to 0",
-        use="after ReLU, where the strongest units should be heard; alpha is worth tuning",
-    )
 
     def __init__(
         self, p: float = 0.5, *, alpha: float = 1.0, rescale: bool = False, activation: Activation | None = None

@@ -1,25 +1,115 @@
-"""Variational dropout of type A: Gaussian dropout of units whose variance is learned, with its price as a penalty."""
+"""Variational dropout: normal noise whose variance alpha is learned, with its price as a penalty.
+
+On units (type A of Kingma, Salimans and Welling 2015), or on weights and drawn once per pre-activation (type B).
+"""
 
 from __future__ import annotations
 
-import numbers
+import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from evodrop._checks import checked_integer, checked_rate
+from evodrop.nn._neighbours import POOLING
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.kinds import POOLING
-from evodrop.nn.layout import checked_dims, count_units
-from evodrop.nn.zoo.alpha import LearnedAlpha, checked_per, clipped, initial_log_alpha
-from evodrop.nn.zoo.gaussian import times_gaussian
-from evodrop.nn.zoo.protocol import About, Place, ZooDropout
+from evodrop.nn.zoo._base import (
+    Moments,
+    NoisyConv2d,
+    NoisyLinear,
+    Site,
+    UnitDropout,
+    WeightedDropout,
+    full_precision,
+    replace_neighbour,
+    spread_over,
+    squared,
+    wide_dtype,
+    widened,
+)
+from evodrop.nn.zoo.gaussian import noise_variance, times_gaussian
 
-__all__ = ["VariationalDropout"]
+__all__ = ["VariationalConv2d", "VariationalDropout", "VariationalLinear", "kl_divergence"]
+
+LEAST_ALPHA = 1e-8  # noise of a ten-thousandth of a unit: none to speak of, and its logarithm is finite
+K1, K2, K3 = 0.63576, 1.87320, 1.48695  # Molchanov, Ashukha and Vetrov 2017, equation 14
 
 
-class VariationalDropout(LearnedAlpha, ZooDropout):
+def kl_divergence(log_alpha: Tensor) -> Tensor:
+    r"""KL from the posterior N(w, alpha w^2) to the log-uniform prior, for every alpha, in nats.
+
+    The prior is improper, so the divergence is known up to a constant; this one makes it 0 at infinite alpha:
+
+    .. math:: \mathrm{KL}(\alpha) = -\tfrac12 \log \alpha + E_{\xi \sim N(1, \alpha)} \log |\xi|
+        + \tfrac12 (\gamma + \log 2)
+
+    It has no elementary form. The cubic of Kingma, Salimans and Welling 2015 (c1 = 1.16145124, c2 = -1.50204118,
+    c3 = 0.58629921) is off by up to 0.040 on alpha in [0.001, 1], and by 0.020 with the best constant. The form of
+    Molchanov, Ashukha and Vetrov 2017 is off by 0.0094, its slope in log(alpha) by 2.5 % where the cubic's is by 15 %,
+    so it is the one used here (:math:`\sigma` is the sigmoid):
+
+    .. math:: \mathrm{KL}(\alpha) \approx k_1 - k_1 \sigma(k_2 + k_3 \log \alpha) + \tfrac12 \log(1 + \alpha^{-1})
+
+    Args:
+        log_alpha: natural logarithms of alpha, of any shape.
+
+    Examples:
+        >>> kl_divergence(torch.tensor([0.001, 0.1, 1.0]).log())
+        tensor([4.0900, 1.7235, 0.4312])
+    """
+    falling = K1 * torch.sigmoid(-(K2 + K3 * log_alpha))
+    return falling + 0.5 * functional.softplus(-log_alpha)
+
+
+def clipped(log_alpha: Tensor) -> Tensor:
+    """log(alpha) with alpha at most 1, as in the paper: beyond it the objective has poor local optima.
+
+    The gradient passes as if nothing were clipped. A plain clamp would pass none above the bound, and an alpha that the
+    penalty has once pulled over it would stay there for ever, however much the noise hurts.
+
+    Examples:
+        >>> log_alpha = torch.tensor([-1.0, 0.5], requires_grad=True)
+        >>> clipped(log_alpha).sum().backward()
+        >>> clipped(log_alpha).tolist(), log_alpha.grad
+        ([-1.0, 0.0], tensor([1., 1.]))
+    """
+    log_alpha = widened(log_alpha)
+    return log_alpha - log_alpha.detach().clamp(min=0.0)
+
+
+class LearnedAlpha(nn.Module):
+    """A layer that learns the variance of its noise: it has a rate ``p``, where it begins, and a ``log_alpha``."""
+
+    p: float
+    log_alpha: Tensor
+
+    def _learn(self, p: float, shape: Sequence[int], like: Tensor | None = None) -> None:
+        """Begin with the noise of dropout at rate p, within the bounds of alpha."""
+        start = math.log(min(max(noise_variance(p), LEAST_ALPHA), 1.0))
+        device, dtype = (None, None) if like is None else (like.device, wide_dtype(like.dtype))
+        self.log_alpha = nn.Parameter(torch.full(tuple(shape), start, device=device, dtype=dtype))
+
+    @property
+    def alpha(self) -> Tensor:
+        """The variance of the noise, relative to the square of what it is put on, in (0, 1]; as ``log_alpha``."""
+        return clipped(self.log_alpha).exp()
+
+    def penalty(self) -> Tensor:
+        """The KL divergence, summed over all units or weights that have noise. It pulls no alpha beyond 1."""
+        if self.p == 0:
+            return self.log_alpha.new_zeros(())
+        return kl_divergence(widened(self.log_alpha).clamp(max=0.0)).mean() * self._terms()
+
+    def _terms(self) -> int:
+        """How many weights or units have noise; they share the alphas evenly."""
+        raise NotImplementedError
+
+
+class VariationalDropout(LearnedAlpha, UnitDropout):
     r"""Multiply every unit by normal noise whose variance alpha is learned, in the place of ``nn.Dropout``.
 
     Noise on a unit is noise on all its outgoing weights at once. Read as a posterior of the weights, with a log-uniform
@@ -33,8 +123,7 @@ class VariationalDropout(LearnedAlpha, ZooDropout):
         p: rate in [0, 1) that gives the first alpha, p / (1 - p), at most 1: any p above 1/2 starts at 1. At p = 0 the
             layer is off: the identity, with penalty 0.
         per: ``"layer"``, one alpha for all units, or ``"unit"``, one for each.
-        units: number of units d. Needed per unit. Per layer, the widest training batch so far tells, so a layer that
-            is used in many places counts for its widest.
+        units: number of units d, one term of the penalty each. ``convert_dropout`` takes it from the layers beside.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. The noise
             is independent for every example and unit. For a sequence, (N, T, C), -1 is usually meant.
 
@@ -51,90 +140,160 @@ class VariationalDropout(LearnedAlpha, ZooDropout):
         >>> loss = layer(torch.randn(128, 150)).square().mean() + layer.penalty() / 60_000
     """
 
-    about: ClassVar[About] = About(
-        name="variational",
-        year=2015,
-        source="Kingma, Salimans and Welling 2015, type A",
-        noise="x N(1, alpha), independent for every unit: mean x, variance alpha x^2, alpha at most 1",
-        learns="alpha, per layer or unit",
-        cost="as Gaussian dropout, and a sum over the alphas",
-        regularizer="the KL divergence of the noise from a log-uniform prior, one term per unit",
-        use="where the rate should be learned instead of tuned",
-    )
-    likes: ClassVar[frozenset[str]] = frozenset({"before", "after"})
-
     def __init__(
         self,
         p: float = 0.5,
         *,
         per: str = "layer",
         units: int | None = None,
-        unit_dims: int | Sequence[int] | None = None,
+        unit_dims: UnitDims = None,
     ) -> None:
         super().__init__(p)
-        self.per = checked_per(per, ("layer", "unit"))
-        self.units = _checked_units(units, per)
-        self.unit_dims = unit_dims
-        shape = () if per == "layer" else (self.units,)
-        self.log_alpha = nn.Parameter(torch.full(shape, initial_log_alpha(p)))  # type: ignore[arg-type]
+        self.per, self.unit_dims = _checked_per(per, ("layer", "unit")), unit_dims
+        optional = units is None and per == "layer"
+        self.units = None if optional else checked_integer(units, "units", "the number of units")  # type: ignore[arg-type]
+        self._learn(p, () if per == "layer" else (self.units,))  # type: ignore[arg-type]
 
     @classmethod
-    def fit_in(cls, place: Place, **options: Any) -> Place:
-        """The same place with this dropout in it; one alpha per unit takes their number from the neighbours."""
-        if options.get("per") == "unit" and "units" not in options:
-            options = {**_units_between(place), **options}
-        return super().fit_in(place, **options)
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The same site with this dropout in it. The layers beside it give the number of its units."""
+        options = {**_units_between(site), **options}
+        if options.get("per", "layer") == "layer":
+            options.pop("unit_dims", None)  # one alpha for all
+        return site._replace(dropout=cls(site.p, **options))
 
     def _terms(self) -> int:
         if self.units is None:
-            raise RuntimeError("the penalty needs the number of units: give units, or train on a batch first")
+            raise RuntimeError(f"{self} has a penalty for each of its units, but their number is not given; give units")
         return self.units
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return input
         check_tensor(input)
-        dims = checked_dims(input, self.unit_dims)
-        self._count(input, dims)
-        sizes = [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
         deviation = (0.5 * clipped(self.log_alpha)).exp()
-        return times_gaussian(input, deviation if self.per == "layer" else deviation.view(sizes))
-
-    def _count(self, input: Tensor, dims: Sequence[int]) -> None:
-        d = count_units(input, dims)
-        if self.per == "layer":
-            self.units = max(d, self.units or 1)
-        elif d != self.units:
-            raise ValueError(
-                f"VariationalDropout has an alpha for each of {self.units} units, but an input of shape "
-                f"{tuple(input.shape)} has {d} in its dimensions {tuple(dims)}; give units={d}, or other unit_dims"
-            )
+        if self.per == "unit":
+            deviation = spread_over(deviation, input, self.unit_dims, self)
+        return times_gaussian(input, deviation)
 
     def extra_repr(self) -> str:
-        told = {"units": self.units, "unit_dims": self.unit_dims}
-        return f"p={self.p}, per={self.per!r}" + "".join(f", {k}={v!r}" for k, v in told.items() if v is not None)
+        given = {"units": self.units, "unit_dims": self.unit_dims}
+        return f"p={self.p}, per={self.per!r}" + "".join(f", {k}={v!r}" for k, v in given.items() if v is not None)
 
 
-def _checked_units(units: int | None, per: str) -> int | None:
-    if units is None and per == "layer":
-        return None
-    if not (isinstance(units, numbers.Integral) and not isinstance(units, bool) and units >= 1):
-        raise ValueError(f"units is {units!r}, but VariationalDropout(per={per!r}) takes their number, at least 1")
-    return int(units)
+def _units_between(site: Site) -> dict[str, int]:
+    """The units of a dropout, as options: the inputs of the layer after it, or the outputs of the layer before.
 
-
-def _units_between(place: Place) -> dict[str, int]:
-    """The options that tell the units of a dropout: the inputs of the layer after it, or the outputs of that before.
-
-    Behind pooling and flattening a linear layer has other inputs than the dropout; channels are the same on any way.
+    Behind pooling and flattening a linear layer has other inputs than the dropout; its channels stay the same.
     """
-    flattened, pooled = (any(isinstance(one, kinds) for one in place.between) for kinds in (nn.Flatten, POOLING))
-    if isinstance(place.after, nn.Linear) and not pooled:
-        return {"units": place.after.in_features} | ({} if flattened else {"unit_dims": -1})
-    if isinstance(place.after, nn.Conv2d):
-        return {"units": place.after.in_channels, "unit_dims": 1}
-    if isinstance(place.before, nn.Linear):
-        return {"units": place.before.out_features, "unit_dims": -1}
-    if isinstance(place.before, nn.Conv2d):
-        return {"units": place.before.out_channels, "unit_dims": 1}
+    flattened, pooled = (any(isinstance(one, kinds) for one in site.between) for kinds in (nn.Flatten, POOLING))
+    if isinstance(site.after, nn.Linear) and not pooled:
+        return {"units": site.after.in_features} | ({} if flattened else {"unit_dims": -1})
+    if isinstance(site.after, nn.Conv2d):
+        return {"units": site.after.in_channels, "unit_dims": 1}
+    if isinstance(site.before, nn.Linear):
+        return {"units": site.before.out_features, "unit_dims": -1}
+    if isinstance(site.before, nn.Conv2d):
+        return {"units": site.before.out_channels, "unit_dims": 1}
     return {}
+
+
+class _VariationalWeights(LearnedAlpha, WeightedDropout):
+    """What the linear and the convolutional layer share: all but the product of input and weights."""
+
+    def __init__(self, *sizes: Any, p: float = 0.5, per: str = "layer", **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.p, self.per = checked_rate(p), _checked_per(per, ("layer", "unit", "weight"))
+        self.reset_alpha()
+
+    def reset_alpha(self) -> None:
+        """Begin again at the noise of the rate p, on the device of the weights."""
+        unit = (len(self.weight), *[1] * (self.weight.ndim - 1))
+        self._learn(self.p, {"layer": (), "unit": unit, "weight": self.weight.shape}[self.per], self.weight)
+
+    @classmethod
+    def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
+        layer = super().from_layer(plain, p, **options)
+        layer.reset_alpha()
+        return layer
+
+    @classmethod
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The site with the weighted layer after it made noisy, linear or convolutional, and no dropout before it."""
+        makes = (VariationalLinear, VariationalConv2d)
+        return replace_neighbour(site, "after", makes, "VariationalDropout puts its noise on the units", **options)
+
+    def _terms(self) -> int:
+        return self.weight.numel()
+
+    def forward(self, input: Tensor) -> Tensor:
+        self._check(input)
+        mean = self._product(input, self.weight, self.bias)
+        if not self.training or self.p == 0:
+            return mean
+        with full_precision(input):
+            variance = self._product(squared(input), self.alpha * squared(self.weight), None)
+        return Moments(mean, variance).sample()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, p={self.p}, per={self.per!r}"
+
+
+class VariationalLinear(_VariationalWeights, NoisyLinear):
+    r"""``nn.Linear`` whose weights are normal, with a learned variance; the noise is drawn per pre-activation.
+
+    The posterior of a weight is :math:`N(w_{ji}, \alpha_{ji} w_{ji}^2)`, independent of the others. The pre-activations
+    are then exactly normal, so they are drawn instead of the weights: independent for every example, and with far less
+    variance in the gradient (Kingma, Salimans and Welling 2015, sections 2.3 and 3.1; their type B). Add
+    ``penalties(model) / n_train`` to the mean loss. In eval mode the plain layer.
+
+    The penalty has a term per weight. With many more weights than training examples it outweighs the loss and pulls
+    alpha to its bound, 1: the layer then is ``FastDropoutLinear`` at p = 0.5, whatever the p it began with.
+
+    .. math:: z_j \sim N\Bigl(b_j + \sum_i w_{ji} x_i, \; \sum_i \alpha_{ji} w_{ji}^2 x_i^2\Bigr),
+        \qquad 0 < \alpha_{ji} \le 1
+
+    Args:
+        in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
+        p: rate in [0, 1) that gives the first alpha, p / (1 - p), at most 1: any p above 1/2 starts at 1. At p = 0 the
+            layer is plain, with penalty 0.
+        per: what has an alpha of its own: ``"layer"``, ``"unit"`` (of the output) or ``"weight"``.
+
+    Attributes:
+        log_alpha: the learned logarithms, (), (out_features, 1) or as the weight. Weight decay should leave them out.
+            The state of a plain layer has none: make a noisy layer of a plain one by ``from_layer``.
+
+    Shape:
+        As ``nn.Linear``. The variance is computed in float32 or wider, under autocast too.
+
+    Examples:
+        >>> layer = VariationalLinear.from_layer(nn.Linear(64, 10), 0.2, per="weight")
+        >>> layer(torch.randn(128, 64)).shape, tuple(layer.alpha.shape)
+        (torch.Size([128, 10]), (10, 64))
+    """
+
+
+class VariationalConv2d(_VariationalWeights, NoisyConv2d):
+    """``nn.Conv2d`` as :class:`VariationalLinear` is ``nn.Linear``.
+
+    Mean and variance of every output are exact. Outputs of one channel share their weights, so they are correlated; as
+    is usual, that is neglected, and every position has noise of its own.
+
+    Args:
+        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``.
+        p, per: as in :class:`VariationalLinear`; a unit is an output channel.
+
+    Shape:
+        As ``nn.Conv2d``.
+
+    Examples:
+        >>> layer = VariationalConv2d(3, 8, 5, padding=2, p=0.2, per="unit")
+        >>> layer(torch.randn(4, 3, 32, 32)).shape, tuple(layer.alpha.shape)
+        (torch.Size([4, 8, 32, 32]), (8, 1, 1, 1))
+    """
+
+
+def _checked_per(per: str, choices: Sequence[str]) -> str:
+    if per not in choices:
+        raise ValueError(f"per is {per!r}, but an alpha is learned per one of {', '.join(map(repr, choices))}")
+    return per

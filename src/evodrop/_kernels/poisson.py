@@ -1,0 +1,161 @@
+"""Poisson counts by table, exactly.
+
+A count costs 16 random bits: an alias table shares out 2^16 units of mass, floor(2^16 pmf(c)) of them to the count c.
+What rounding cuts off, and the tail that the table has no room for, are units of their own; a draw that hits one of
+those takes its count from exactly that remainder, computed from the pmf in double precision. A rate that no table
+serves is drawn by transformed rejection.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from evodrop._checks import Array, Floats
+from evodrop._kernels.compile import compiled
+from evodrop._kernels.rows import GOLDEN, U, balance, hashed
+
+UNIT_BITS, SLOT_BITS = 16, 4
+SLOT_MASK = (1 << SLOT_BITS) - 1
+UNITS = 1 << UNIT_BITS
+# A table has 2^bits entries of 16 bits: 16 - bits of threshold, and then the other count. It serves rates up to
+# LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has a table of
+# one entry, 0, which sends every draw to rare_count.
+LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
+MOST_BITS = len(LARGEST_RATE) - 1
+# log n! by Stirling's formula lacks this; the series serves n from 16 on.
+HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
+
+
+@compiled
+def uniform(key: np.uint64, word: np.uint64) -> float:
+    """A number in [0, 1) with 53 random bits."""
+    return np.float64(hashed(key + word * GOLDEN) >> U(11)) * 2.0**-53
+
+
+@compiled
+def bits_for(rate: float) -> int:
+    """The bits of a rate's table, or 0 if there is none."""
+    for bits in range(2, MOST_BITS + 1):
+        if rate <= LARGEST_RATE[bits]:
+            return bits
+    return 0
+
+
+@compiled
+def place_tables(rates: Floats, indices: Array, where: Array) -> int:
+    """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Features that are not
+    among the indices keep 0 and get no table. Gives the size of all tables."""
+    for j in range(len(indices)):
+        where[U(indices[U(j)])] = 1
+    size = 0
+    for i in range(len(rates)):
+        if where[i] == 1:
+            bits = bits_for(rates[i])
+            where[i] = (size << SLOT_BITS) | bits
+            size += 1 << bits
+    return size
+
+
+@compiled
+def fill_tables(rates: Floats, where: Array, tables: Array) -> None:
+    masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
+    for i in range(len(rates)):
+        place, bits = where[i] >> SLOT_BITS, where[i] & SLOT_MASK
+        if bits > 0:
+            share_out(rates[i], bits, masses)
+            balance(masses, table, bits, UNIT_BITS)
+            for bucket in range(1 << bits):
+                tables[place + bucket] = table[bucket]
+
+
+def build_tables(rates: Floats, indices: Array) -> tuple[Array, Array]:
+    """Where the table of each feature among the indices begins, and the entries of all tables."""
+    where = np.zeros(len(rates), np.int64)
+    tables = np.zeros(place_tables(rates, indices, where), np.uint16)
+    fill_tables(rates, where, tables)
+    return where.astype(np.uint32) if len(tables) < 1 << (32 - SLOT_BITS) else where, tables
+
+
+@compiled
+def share_out(rate: float, bits: int, masses: Array) -> None:
+    """floor(2^16 pmf(c)) units for every count c but the last, and what is left for the last: the remainder."""
+    last = (1 << bits) - 1
+    pmf = math.exp(-rate) * UNITS
+    masses[last] = UNITS
+    for count in range(last):
+        masses[count] = int(pmf)
+        masses[last] -= masses[count]
+        pmf *= rate / (count + 1)
+
+
+@compiled
+def rare_count(rate: float, bits: int, key: np.uint64, word: np.uint64) -> int:
+    """A count that the table does not give; without a table, any count."""
+    if bits == 0:
+        return int(large_count(rate, key, word))
+    return int(count_of_remainder(rate, bits, uniform(key, word)))
+
+
+@compiled
+def count_of_remainder(rate: float, bits: int, chance: float) -> int:
+    """A count from what the table leaves."""
+    last = (1 << bits) - 1
+    first = math.exp(-rate) * UNITS
+    left, pmf = float(UNITS), first
+    for count in range(last):
+        left -= math.floor(pmf)
+        pmf *= rate / (count + 1)
+    left *= chance
+    count, pmf = 0, first
+    while True:
+        left -= pmf - (math.floor(pmf) if count < last else 0.0)
+        if left < 0.0 or (count > last and pmf < 1e-17):  # only rounding errors are left
+            return count
+        count += 1
+        pmf *= rate / count
+
+
+@compiled
+def large_count(rate: float, key: np.uint64, word: np.uint64) -> int:
+    """A count of a rate that has no table, by transformed rejection with a squeeze (algorithm PTRS of Hoermann 1993).
+
+    A uniform place is stretched to a count whose density has a known ratio to the pmf; most are accepted unseen.
+    """
+    stretch = 0.931 + 2.53 * math.sqrt(rate)
+    bend = 0.02483 * stretch - 0.059
+    squeeze = 0.9277 - 3.6224 / (stretch - 2.0)
+    while True:
+        place, height = uniform(key, word) - 0.5, 1.0 - uniform(key, word + U(1))
+        word += U(2)
+        edge = 0.5 - abs(place)
+        if edge == 0.0:
+            continue
+        count = math.floor((2.0 * bend / edge + stretch) * place + rate + 0.43)
+        if edge >= 0.07 and height <= squeeze:
+            return int(count)
+        if count >= 0 and (edge >= 0.013 or height <= edge):
+            density = height * (1.1239 + 1.1328 / (stretch - 3.4)) / (bend / (edge * edge) + stretch)
+            if math.log(density) <= log_pmf(count, rate):
+                return int(count)
+
+
+@compiled
+def log_pmf(count: float, rate: float) -> float:
+    """log(rate^count exp(-rate) / count!), where no term is much larger than count - rate."""
+    if count == 0:
+        return -rate
+    return float(
+        count * math.log(rate / count) + (count - rate) - 0.5 * math.log(2.0 * math.pi * count) - stirling(count)
+    )
+
+
+@compiled
+def stirling(n: float) -> float:
+    """What log n! has beyond Stirling's formula, for n >= 1."""
+    if n < 16:
+        return float(STIRLING[int(n)])
+    square = float(n) * float(n)  # as integers, 1680 n^2 would wrap round from n = 10^8 on
+    return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n

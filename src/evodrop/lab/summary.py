@@ -1,0 +1,211 @@
+"""From curves to the numbers of a table: how good a variant is in the end, how soon, and at what price.
+
+Four definitions carry all of them. *Smoothed*: the mean of the last records, a tenth of all and five at most, so that
+no lucky record counts and a short run is not averaged away. *Pace*: the error averaged over the run, which is small if
+it falls fast. *The target*: the smoothed error that the baseline has at its end with the same seed; a variant that
+never reaches it is counted with the whole length of its run. *Change*: relative to the baseline, seed by seed, since
+weights and batches of a seed are the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from evodrop.lab.curves import Curve, Floats
+from evodrop.lab.groups import average_error
+from evodrop.lab.run import RUNNING
+
+__all__ = ["Interval", "Summary", "band_of", "final_error", "interval", "relative_change", "smooth", "summarise"]
+
+LEVEL = 0.95
+WIDEST = 5  # records of a window
+SHARE = 10  # a window is at most one part in so many of a run
+TRAINING, TEST = "clean", "test"  # the curves that have targets: training error on clean data, test error
+
+
+class Interval(NamedTuple):
+    """The mean of n numbers and its 95% interval. No number, no mean; one number, no interval."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+    @property
+    def half_width(self) -> float | None:
+        return None if self.high is None or self.low is None else (self.high - self.low) / 2
+
+
+def interval(values: Iterable[float | None]) -> Interval:
+    """Mean and Student's t-interval of independent values; if one of them is missing, so are both.
+
+    A seed that diverged cannot be left out of a mean without making it better than it is.
+
+    Examples:
+        >>> interval([1.0, 2.0, 3.0])  # doctest: +ELLIPSIS
+        Interval(mean=2.0, low=-0.484..., high=4.484..., n=3)
+        >>> interval([0.25]), interval([0.25, None])
+        (Interval(mean=0.25, low=None, high=None, n=1), Interval(mean=None, low=None, high=None, n=2))
+    """
+    numbers = list(values)
+    known = [value for value in numbers if value is not None and math.isfinite(value)]
+    if not known or len(known) < len(numbers):
+        return Interval(None, None, None, len(numbers))
+    mean = float(np.mean(known))
+    if len(known) == 1:
+        return Interval(mean, None, None, 1)
+    from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
+
+    quantile = float(stdtrit(len(known) - 1, (1 + LEVEL) / 2))
+    half = quantile * float(np.std(known, ddof=1)) / math.sqrt(len(known))
+    return Interval(mean, mean - half, mean + half, len(known))
+
+
+def relative_change(values: Iterable[float | None], references: Iterable[float | None]) -> Interval:
+    """mean(value) / mean(reference) - 1 and its interval over pairs; missing if a value is, or if all references are 0.
+
+    With R the ratio of the means, (value - R reference) / mean(reference) has mean 0, and its spread is that of R to
+    first order. A mean of ratios would be too large: where a reference happens to be small, its ratio is huge.
+
+    Examples:
+        >>> relative_change([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+        Interval(mean=-0.5, low=-0.5, high=-0.5, n=3)
+        >>> relative_change([0.5, None], [1.0, 1.0]).mean is None
+        True
+    """
+    pairs = list(zip(values, references, strict=True))
+    own, theirs = np.array(pairs, np.float64).reshape(-1, 2).T  # None becomes nan
+    if not pairs or not np.isfinite([own, theirs]).all() or not theirs.mean() > 0:
+        return Interval(None, None, None, len(pairs))
+    ratio = own.mean() / theirs.mean()
+    return interval((own - ratio * theirs) / theirs.mean() + (ratio - 1.0))
+
+
+class Summary(NamedTuple):
+    """One variant: a row of the table. Errors are fractions."""
+
+    label: str
+    lr: float
+    seeds: tuple[int, ...]
+    training_error: Interval  # on clean data, smoothed, at the end
+    test_error: Interval  # smoothed, at the end
+    test_change: Interval  # of the test error, relative to the baseline's
+    test_difference: Interval  # of the test error, less the baseline's
+    training_pace: Interval  # change of the training error averaged over the run, relative to the baseline's
+    test_pace: Interval  # the same of the test error
+    to_training: Interval  # change of the iterations to the target of the training error, relative to the baseline's
+    to_test: Interval  # the same of the test error
+    targets: dict[str, tuple[float | None, int, int]]  # of both: mean iterations, seeds that reach it, seeds with one
+    seconds: float | None  # of the processor per iteration, median over the seeds
+    diverged: int  # seeds that did
+    unfinished: int  # seeds whose runs have not come to their end
+
+
+def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> list[Summary]:
+    """A summary of each variant, in order.
+
+    Args:
+        variants: for each label its curves, one per seed.
+        baseline: the label that changes are relative to; None if there is none. Seeds that it lacks have no change.
+    """
+    references = {curve.seed: curve for curve in variants.get(baseline, ())} if baseline is not None else {}
+    rows = []
+    for label, curves in variants.items():
+        if not curves:
+            continue
+        pairs = [(curve, references[curve.seed]) for curve in curves if curve.seed in references]
+        (to_training, training_target), (to_test, test_target) = _target(pairs, TRAINING), _target(pairs, TEST)
+        own, theirs = ([final_error(pair[side]) for pair in pairs] for side in (0, 1))
+        gaps = (None if a is None or b is None else a - b for a, b in zip(own, theirs, strict=True))
+        seconds = [curve.cpu_seconds for curve in curves if curve.cpu_seconds is not None]
+        rows.append(
+            Summary(
+                label=label,
+                lr=curves[0].lr,
+                seeds=tuple(curve.seed for curve in curves),
+                training_error=interval(final_error(curve, TRAINING) for curve in curves),
+                test_error=interval(final_error(curve) for curve in curves),
+                test_change=relative_change(own, theirs),
+                test_difference=interval(gaps),
+                training_pace=_pace(pairs, TRAINING),
+                test_pace=_pace(pairs, TEST),
+                to_training=to_training,
+                to_test=to_test,
+                targets={"to_training": training_target, "to_test": test_target},
+                seconds=statistics.median(seconds) if seconds else None,
+                diverged=sum(curve.diverged for curve in curves),
+                unfinished=sum(curve.status == RUNNING for curve in curves),
+            )
+        )
+    return rows
+
+
+def smooth(values: Floats, window: int | None = None) -> Floats:
+    """The mean of each value and those before it, ``window`` in all; of fewer at the beginning.
+
+    By default the window is a tenth of the values, at least 1 and at most 5: the end of a short run is not mixed with
+    its beginning.
+
+    Examples:
+        >>> smooth(np.array([4.0, 2.0, 0.0]), window=2)
+        array([4., 3., 1.])
+        >>> smooth(np.array([4.0, 2.0, 0.0]))
+        array([4., 2., 0.])
+    """
+    window = max(1, min(WIDEST, len(values) // SHARE)) if window is None else window
+    sums = np.convolve(values, np.ones(window))[: len(values)]
+    return np.asarray(sums / np.minimum(np.arange(1, len(values) + 1), window), np.float64)
+
+
+def final_error(curve: Curve, kind: str = TEST) -> float | None:
+    """The smoothed error of the last record; None if the run diverged."""
+    last = float(smooth(getattr(curve, kind))[-1])
+    return None if curve.diverged or not math.isfinite(last) else last
+
+
+def _pace(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> Interval:
+    """The change of the error averaged over the iterations that both runs of a pair have."""
+    ends = [min(curve.iterations[-1] for curve in pair) for pair in pairs]
+    own, theirs = (
+        [average_error(pair[side], end, kind) for pair, end in zip(pairs, ends, strict=True)] for side in (0, 1)
+    )
+    return relative_change(own, theirs)
+
+
+def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> tuple[Interval, tuple[float | None, int, int]]:
+    """A run that diverged after it reached the target has reached it; one that did not has no number."""
+    own, theirs, reached, asked = list[float | None](), list[float | None](), 0, 0
+    for curve, reference in pairs:
+        if (target := final_error(reference, kind)) is None:
+            own.append(None)
+            theirs.append(None)
+            continue
+        asked += 1
+        is_there = smooth(getattr(curve, kind)) <= target  # nan is not
+        reached += bool(is_there.any())
+        at = np.argmax(is_there) if is_there.any() else None if curve.diverged else -1
+        own.append(None if at is None else float(curve.iterations[at]))
+        theirs.append(float(reference.iterations[np.argmax(smooth(getattr(reference, kind)) <= target)]))
+    return relative_change(own, theirs), (interval(own).mean, reached, asked)
+
+
+def band_of(curves: Sequence[Curve], kind: str) -> tuple[Floats, Floats, Floats, Floats] | None:
+    """A variant's curve for a picture: iterations that all seeds have, mean, least and largest of the smoothed errors.
+
+    Runs that diverged are left out unless all did. None if no record has this kind of error.
+    """
+    shown = [curve for curve in curves if not curve.diverged] or list(curves)
+    iterations = reduce(np.intersect1d, [curve.iterations for curve in shown])
+    smoothed = [smooth(getattr(curve, kind))[np.isin(curve.iterations, iterations)] for curve in shown]
+    values = np.array(smoothed, np.float64)
+    known = np.isfinite(values).all(axis=0)
+    if not known.any():
+        return None
+    values = values[:, known]
+    return iterations[known], values.mean(0), values.min(0), values.max(0)

@@ -1,0 +1,230 @@
+"""What came out of an experiment: runs on one data set, grouped, summed up and judged.
+
+Does a claim hold? The answer comes from the interval over the seeds, and may be that it is open.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from evodrop.lab.claims import CLAIMS, METRICS, Claim
+from evodrop.lab.curves import Curve
+from evodrop.lab.data import VALIDATION
+from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, variants_of
+from evodrop.lab.methods import LINEAR, PROPOSED
+from evodrop.lab.panels import Panel
+from evodrop.lab.store import write_whole
+from evodrop.lab.summary import Interval, Summary, final_error, summarise
+
+__all__ = ["VERDICTS", "VERDICTS_FILE", "Outcome", "Verdict", "judge", "outcomes_of", "rates_tried", "read_verdicts"]
+
+HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
+VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
+MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order
+
+
+class Verdict(NamedTuple):
+    """A verdict and what it rests on, in words; beside it what the same measure says of variants that we added."""
+
+    claim: Claim
+    verdict: str
+    measured: str
+    beside: tuple[tuple[str, str], ...] = ()  # label and words
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The results on one data set."""
+
+    title: str
+    panel: Panel | None  # of the paper, if the runs are those of one
+    variants: tuple[Variant, ...]  # in the order of the table
+    runs: tuple[Curve, ...]  # all of them, tuning of steps included
+    curves: dict[str, list[Curve]]  # for each label those that count, one per seed
+    baseline: str | None  # label of the variant that the others are measured against, if there is one
+    summaries: list[Summary]
+    verdicts: list[Verdict]  # on the claims of the panel
+    shortened: tuple[str, ...]  # what is less than the panel's protocol, in words
+    edges: tuple[str, ...]  # whose step size is at the edge of those tried, in words: a better one may lie beyond
+    rates: dict[str, list[Curve]]  # the short runs that tried rates for each method, see rates_tried
+
+    @property
+    def challenger(self) -> str | None:
+        """Label of the paper's proposal, if there is one."""
+        if self.panel is not None:
+            return self.panel.challenger
+        return next((variant.label for variant in self.variants if variant.method in PROPOSED), None)
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether the best come first; a panel keeps the order of the paper."""
+        return self.panel is None and len(self.summaries) >= MANY
+
+    @property
+    def ranking(self) -> list[Summary]:
+        """The summaries, the least test error first and those without one last."""
+        return sorted(self.summaries, key=lambda row: math.inf if row.test_error.mean is None else row.test_error.mean)
+
+    @property
+    def clock(self) -> str:
+        """What the runs count: a linear model takes one example at a time."""
+        return "examples seen" if all(run.network == LINEAR for run in self.runs) else "iterations"
+
+
+def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Outcome]:
+    """The outcome on each data set, by name.
+
+    Args:
+        curves: of all runs; those on "validation:" data chose the rates.
+        panel: that the runs belong to; those on other data sets are left without one.
+    """
+    by_dataset: dict[str, list[Curve]] = {}
+    for curve in curves:
+        by_dataset.setdefault(curve.dataset, []).append(curve)
+    trials = {name: by_dataset.pop(name) for name in list(by_dataset) if name.startswith(VALIDATION)}
+    outcomes = []
+    for name, runs in sorted(by_dataset.items()):
+        own = panel if panel is not None and panel.dataset == name else None
+        outcomes.append(_outcome(runs, own, trials.get(VALIDATION + name, [])))
+    return outcomes
+
+
+def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]) -> Outcome:
+    variants = variants_of(runs, () if panel is None else panel.variants)
+    curves = {variant.label: final_curves(runs, variant) for variant in variants}
+    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == item.key]) for item in variants}
+    if panel is None:  # standard dropout, if there is one and only one
+        standard = [variant.label for variant in variants if variant.method == "standard"]
+        baseline = standard[0] if len(standard) == 1 else None
+    else:
+        baseline = panel.baseline if panel.baseline in curves else None
+    summaries, shortened, edges = summarise(curves, baseline), list[str](), list[str]()
+    for row in summaries:
+        steps = sorted({curve.lr for curve in tuning[row.label]})
+        if len(steps) > 1 and row.lr in (steps[0], steps[-1]):
+            which, beyond = ("smallest", "smaller") if row.lr == steps[0] else ("largest", "larger")
+            edges.append(
+                f"{row.label}: step {row.lr:g} is the {which} of {len(steps)} tried; a {beyond} one may be faster"
+            )
+    if panel is not None:  # by what the variant with the least of each has
+        tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=len)
+        shortened = panel.shortened(
+            epochs=min(curve.epochs for own in curves.values() for curve in own),
+            seeds=min(map(len, curves.values())),
+            grid=tried,
+            tuning_epochs=min(own[0].epochs for own in tuning.values()),
+        )
+        missing = [variant.label for variant in panel.variants if variant not in variants]
+        shortened += [f"not run: {', '.join(missing)}"] if missing else []
+    origins = dict.fromkeys(run.origin for run in runs if run.origin)
+    return Outcome(
+        title=", ".join([f"dropout on {runs[0].dataset}" if panel is None else panel.title, *origins]),
+        panel=panel,
+        variants=tuple(variants),
+        runs=tuple(runs),
+        curves=curves,
+        baseline=baseline,
+        summaries=summaries,
+        verdicts=[] if panel is None else judge_panel(panel, curves),
+        shortened=tuple(shortened),
+        edges=tuple(edges),
+        rates=rates_tried(trials),
+    )
+
+
+def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
+    """The short runs that tried rates, method by method: the one of least error first, of equals the lower rate."""
+    found: dict[str, list[Curve]] = {}
+    for trial in trials:
+        found.setdefault(trial.method, []).append(trial)
+
+    def cost(trial: Curve) -> tuple[float, float]:
+        error = final_error(trial)
+        return math.inf if error is None else error, trial.rate
+
+    return {method: sorted(own, key=cost) for method, own in found.items()}
+
+
+def judge_panel(panel: Panel, curves: Mapping[str, Sequence[Curve]]) -> list[Verdict]:
+    """The verdicts on all claims about a panel, from the curves of each label."""
+    verdicts = []
+    for claim in (claim for claim in CLAIMS if claim.panel == panel.id):
+        against = claim.against or panel.baseline
+        rows = {row.label: row for row in summarise(curves, against)}
+        verdict = judge(claim, rows.get(claim.method or panel.challenger), rows.get(against))
+        if claim.against is None:
+            added = [rows[variant.label] for variant in panel.variants if variant.added and variant.label in rows]
+            beside = tuple((row.label, judge(claim, row, rows.get(against)).measured) for row in added)
+            verdict = verdict._replace(beside=beside)
+        verdicts.append(verdict)
+    return verdicts
+
+
+def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) -> Verdict:
+    """The verdict on one claim.
+
+    It holds, or does not, if the whole 95% interval says so. One seed has no interval, so it decides nothing; nor does
+    a run that is not finished or has diverged. "Faster" is less error on average over the run, or fewer iterations to
+    what the baseline has at its end: every run that did not diverge has both numbers.
+    """
+    if challenger is None or baseline is None:
+        return Verdict(claim, UNMEASURED, "nothing was measured")
+    if unfinished := challenger.unfinished + baseline.unfinished:
+        return Verdict(claim, OPEN, f"{unfinished} {'run is' if unfinished == 1 else 'runs are'} not finished")
+    change: Interval = getattr(challenger, claim.metric)
+    words = f"{METRICS[claim.metric]}: {_in_words(change, claim.metric)}"
+    _, reached, asked = challenger.targets.get(claim.metric, (None, 0, 0))
+    if reached < asked:
+        words += f"; {asked - reached} of {asked} seeds never reached it"
+    if change.low is None or change.high is None:
+        verdict = OPEN
+    elif claim.within is None:
+        verdict = HOLDS if change.high < claim.below else FAILS if change.low >= claim.below else OPEN
+    else:
+        inside = -claim.within <= change.low and change.high <= claim.within
+        outside = change.low > claim.within or change.high < -claim.within
+        verdict = HOLDS if inside else FAILS if outside else OPEN
+    return Verdict(claim, verdict, words)
+
+
+def _in_words(change: Interval, metric: str) -> str:
+    if change.mean is None:
+        return f"unknown, since {'a run diverged, or the baseline is 0' if change.n else 'no seed was run with both'}"
+    mean = f"{100 * change.mean:+.1f}{' percentage points' if metric == 'test_difference' else '%'}"
+    if change.low is None or change.high is None:
+        return f"{mean} in one seed, which has no interval"
+    return f"{mean} (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.n} seeds)"
+
+
+def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list[str]:
+    """In words, the claims that hold by kept verdicts, by id, and not by these. What was not measured says nothing."""
+    words = []
+    for item in verdicts:
+        if kept.get(item.claim.id) == HOLDS and item.verdict not in (HOLDS, UNMEASURED):
+            lost = "no longer holds" if item.verdict == FAILS else "can no longer be confirmed"
+            words.append(f"{lost}: {item.claim.words} Now: {item.verdict}; {item.measured}")
+    return words
+
+
+def write_verdicts(verdicts: Iterable[Verdict], path: Path) -> None:
+    """Keep verdicts as JSON, for :func:`read_verdicts`."""
+    kept = {item.claim.id: {"verdict": item.verdict, "measured": item.measured} for item in verdicts}
+    write_whole(path, json.dumps(kept, indent=2).encode() + b"\n", shared=True)
+
+
+def read_verdicts(path: Path) -> dict[str, str]:
+    """The verdicts in a file of :func:`write_verdicts`, by the claims' ids."""
+    try:
+        kept = json.loads(path.read_bytes())
+        verdicts = {str(name): entry["verdict"] for name, entry in kept.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path} holds no verdicts: {type(error).__name__}; write it again") from error
+    for name, verdict in verdicts.items():
+        if verdict not in VERDICTS:
+            raise ValueError(f"{path}: the verdict on {name!r} is {verdict!r:.80}, but it is one of {VERDICTS}")
+    return verdicts

@@ -1,0 +1,427 @@
+"""SGD on corrupted examples: the one driver of the local fit, of the cluster and of the laboratory.
+
+``FitOptions``   what a fit does
+``Model``        the iterates of C one-against-the-rest problems: they take steps, score rows, become coefficients
+``Descent``      steps over some examples, from any place of an epoch to any other
+``descend``      rounds of them, a record of each, and the rule when to stop
+``Progress``     what a fit leaves behind, so that it can go on with other examples
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from time import perf_counter
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from evodrop._checks import Array, Floats
+from evodrop._kernels.epoch import (
+    AVERAGED,
+    CLOCK,
+    FIRST_STATE,
+    LOSSES,
+    SCALE,
+    STEP,
+    Examples,
+    StepOptions,
+    add_squares,
+    run_epoch,
+    score_rows,
+)
+from evodrop._kernels.sparse_rows import RowNoise, row_noise
+from evodrop.linear._base import labels_of, progress_bar
+from evodrop.noise import Noise, make_noise
+
+DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
+WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
+
+
+class DivergedError(ValueError):
+    """The weights left the range of floating-point numbers."""
+
+
+def overflow(step: int) -> DivergedError:
+    """The error to raise when weights are no longer finite."""
+    return DivergedError(
+        f"the weights overflowed before step {step}; fit anew: choose eta0 smaller, or divide X by its largest value"
+    )
+
+
+class FitOptions(NamedTuple):
+    """What a fit does, in the words of :class:`evodrop.linear.DropoutSGDClassifier`."""
+
+    step: StepOptions
+    dropout: str
+    rate: float
+    k: int | None
+    match: str
+    average: bool | str
+    shuffle: bool
+    jobs: int
+    tol: float | None
+    patience: int
+    verbose: bool
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self:
+        """The options of an estimator."""
+        loss, power = (
+            LOSSES.index(estimator.loss),
+            estimator.power_t if estimator.learning_rate == "invscaling" else 0.0,
+        )
+        sizes = float(estimator.eta0), float(power), float(estimator.alpha)
+        return cls(
+            step=StepOptions(loss, *sizes, bool(estimator.fit_intercept)),
+            dropout=estimator.dropout,
+            rate=float(estimator.rate),
+            k=estimator.k,
+            match=estimator.match,
+            average=estimator.average,
+            shuffle=bool(estimator.shuffle),
+            jobs=effective_n_jobs(estimator.n_jobs),
+            tol=estimator.tol,
+            patience=estimator.n_iter_no_change,
+            verbose=bool(estimator.verbose),
+        )
+
+
+def noise_of(options: FitOptions, moments: Floats, weight_norms: Floats) -> Noise | None:
+    """The noise on features with second moments ``moments``; None if there is none.
+
+    Args:
+        options: dropout, rate, k and match of them.
+        moments: (d,), E[x_i^2] of all examples so far.
+        weight_norms: (d,), how large the weights of each feature are; only "weight-aware" reads them.
+    """
+    dropout = options.dropout
+    if dropout == "none" or not moments.any() or (options.rate == 0.0 and options.k is None):
+        return None
+    weights, mixed = np.sqrt(moments), None
+    if dropout == "weight-aware":
+        tight = weight_norms * weights  # |w_i| sqrt(E x_i^2), the supplement's tighter bound
+        if tight.any() and np.isfinite(tight).all():
+            tight /= tight.max()  # so that the sum is finite
+            mixed = WEIGHT_SHARE * (tight / tight.sum()) + (1.0 - WEIGHT_SHARE) * (weights / weights.sum())
+    noise = make_noise(
+        None if dropout in ("standard", "uniform") else weights if mixed is None else mixed,
+        moments,
+        options.rate,
+        k=options.k,
+        match=options.match,
+        independent=dropout in ("standard", "water-filling"),
+    )
+    # A mixture sums to 1 already; divided by its sum it would differ from stored records in the last bit.
+    return noise if mixed is None else noise._replace(chances=mixed)
+
+
+def make_examples(X: sparse.csr_array, labels: Array, weights: Floats) -> Examples:
+    """The rows of X as a kernel takes them."""
+    longest = int(np.diff(X.indptr).max(initial=0))
+    return Examples(X.indptr, X.indices, X.data, labels.astype(np.int64), weights, longest)
+
+
+def sum_squares(examples: Examples, rows: Array, d: int) -> Floats:
+    """(d,): the sums of weight x_i^2 over these rows."""
+    weights, squares = np.zeros_like(examples.weights), np.zeros(d)
+    weights[rows] = examples.weights[rows]
+    add_squares(examples, weights, squares)
+    return squares
+
+
+class Block(NamedTuple):
+    """Some neighbouring problems; see :mod:`evodrop._kernels.epoch` for the arrays."""
+
+    first: int  # the number of its first problem
+    weights: Floats
+    intercepts: Floats
+    state: Floats
+
+    @property
+    def part(self) -> slice:
+        """Its places among all problems."""
+        return slice(self.first, self.first + self.intercepts.shape[1])
+
+    def mixture(self) -> tuple[float, float, Floats]:
+        """Factors of v and lag, and the intercepts: the average (clock v - lag) / averaged, or the last iterate."""
+        scale, clock, averaged, _ = self.state
+        if averaged > 0:
+            return clock / averaged, -1.0 / averaged, self.intercepts[1] / averaged
+        return scale, 0.0, self.intercepts[0].copy()
+
+    def mixed(self) -> Floats:
+        """(d, problems): the average, or the last iterate."""
+        problems, (of_v, of_lag, _) = self.intercepts.shape[1], self.mixture()
+        with np.errstate(over="ignore", invalid="ignore"):  # whether all is finite is asked later
+            mixed = of_v * self.weights[:, :problems]
+            if of_lag != 0.0:
+                mixed += of_lag * self.weights[:, problems:]
+        return np.asarray(mixed)
+
+
+class Model:
+    """The iterates of C problems with d weights each, all zero at first.
+
+    All problems of a row share its noise, which is drawn once. With several jobs the problems are split into blocks,
+    one for each thread; a block draws the same noise again, so the result does not depend on the number of jobs.
+
+    Args:
+        d: number of features.
+        problems: C. One problem has label 1 on its positive side; of several, problem c has label c.
+        averages: whether the average of the iterates is kept beside the last one.
+        jobs: number of threads.
+    """
+
+    def __init__(self, d: int, problems: int, averages: bool, jobs: int = 1) -> None:
+        self.problems = problems
+        # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
+        # errors would then depend on the number of jobs.
+        edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int).tolist()
+        columns = 2 if averages else 1
+        self.blocks = [
+            Block(first, np.zeros((d, columns * (last - first))), np.zeros((2, last - first)), np.array(FIRST_STATE))
+            for first, last in pairwise(edges)
+        ]
+
+    @property
+    def step(self) -> int:
+        """The number of the next step, from 1."""
+        return int(self.blocks[0].state[STEP])
+
+    @property
+    def averaged(self) -> float:
+        """How many iterates the average is of."""
+        return float(self.blocks[0].state[AVERAGED])
+
+    def start_at(self, coef: Floats, intercept: Floats, step: int = 1) -> None:
+        """Begin with these coefficients, and this step, instead of zeros."""
+        for block in self.blocks:
+            block.weights[:, : block.intercepts.shape[1]] = coef[block.part].T
+            block.intercepts[0] = intercept[block.part]
+            block.state[STEP] = step
+
+    def restart_average(self) -> None:
+        """Forget the iterates so far: the average is of those to come."""
+        for block in self.blocks:
+            block.weights[:, block.intercepts.shape[1] :] = 0.0
+            block.intercepts[1] = 0.0
+            block.state[[CLOCK, AVERAGED]] = 0.0
+
+    def run(
+        self, examples: Examples, order: Array, noise: RowNoise, options: StepOptions, seed: int, class_weights: Floats
+    ) -> float:
+        """One step for each row of ``order``; gives the sum of the losses at the corrupted rows."""
+        losses = np.zeros(self.problems)
+
+        def run_block(block: Block) -> None:
+            label = block.first + (self.problems == 1)
+            arrays = (class_weights[block.part], block.weights, block.intercepts, block.state, losses[block.part])
+            run_epoch(examples, order, noise, options, np.uint64(seed), label, *arrays)
+
+        self._for_each_block(run_block)
+        return float(losses.sum())
+
+    def scores(self, X: sparse.csr_array, rows: Array) -> Floats:
+        """(len(rows), C): what the model says of clean rows, by the average if there is one."""
+
+        def score_block(block: Block) -> Floats:
+            of_v, of_lag, shifts = block.mixture()
+            if X.shape[1] <= X.nnz:
+                mixed = block.mixed()  # SciPy is twice as fast for a vector as for a matrix of one column
+                products = X @ mixed if mixed.shape[1] > 1 else (X @ mixed.ravel())[:, None]
+                return np.asarray(products[rows] + shifts)
+            scores = np.empty((len(rows), len(shifts)))  # more features than non-zeros: touch no others
+            score_rows(X.indptr, X.indices, X.data, rows, block.weights, of_v, of_lag, shifts, scores)
+            return scores
+
+        return np.concatenate(self._for_each_block(score_block), axis=1)
+
+    def accuracy(self, X: sparse.csr_array, labels: Array, rows: Array) -> float:
+        """The share of clean rows that the model gets right; nan if there is none."""
+        return float((labels_of(self.scores(X, rows)) == labels[rows]).mean()) if len(rows) else math.nan
+
+    def coefficients(self) -> tuple[Floats, Floats]:
+        """(C, d) weights and (C,) intercepts, of the average if there is one."""
+        coef = np.concatenate([block.mixed().T for block in self.blocks])
+        return np.ascontiguousarray(coef), np.concatenate([block.mixture()[2] for block in self.blocks])
+
+    def last_iterate(self) -> tuple[Floats, Floats]:
+        """(C, d) weights and (C,) intercepts as they are now."""
+        parts = [block.state[SCALE] * block.weights[:, : block.intercepts.shape[1]].T for block in self.blocks]
+        return np.concatenate(parts), np.concatenate([block.intercepts[0] for block in self.blocks])
+
+    def weight_norms(self) -> Floats:
+        """(d,): the norm of each feature's weights over the problems, of the last iterate, in units of the largest."""
+        squares = np.zeros(len(self.blocks[0].weights))
+        columns = [block.weights[:, c] for block in self.blocks for c in range(block.intercepts.shape[1])]
+        peak = max(np.abs(column).max() for column in columns)
+        for column in columns:  # one problem after the other: the sum does not depend on the blocks
+            squares += (column / (peak or 1.0)) ** 2
+        return np.sqrt(squares)
+
+    def _for_each_block(self, task: Callable[[Block], Any]) -> list[Any]:
+        if len(self.blocks) == 1:
+            return [task(self.blocks[0])]
+        with ThreadPoolExecutor(len(self.blocks)) as threads:
+            return list(threads.map(task, self.blocks))
+
+
+class Descent:
+    """Steps of SGD over some examples, epoch after epoch, which may be interrupted anywhere.
+
+    The order of an epoch is a function of the seed and of its first step, and the noise of a step one of the seed and
+    the step. So :meth:`state` is all that the rest depends on.
+
+    Args:
+        model: the iterates, which the steps move. An epoch begins at its present step.
+        examples, rows: the data, and which rows are learned from.
+        moments: (d,), E[x_i^2], which the noise follows.
+        options: what to do.
+        class_weights: (C, 2), of the negative and the positive side of each problem.
+        seed: of the noise and of the order.
+        noise: that of these examples, if it was made before.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        examples: Examples,
+        rows: Array,
+        moments: Floats,
+        options: FitOptions,
+        class_weights: Floats,
+        seed: int,
+        noise: RowNoise | None = None,
+    ) -> None:
+        self.model, self.examples, self.rows, self.moments = model, examples, rows, moments
+        self.options, self.class_weights, self.seed = options, class_weights, seed
+        self.first, self.weight_norms, self.noise = model.step, np.zeros(len(moments)), noise
+        self.law: Noise | None = None  # of the noise, once it is made
+
+    def run(self, steps: int) -> float:
+        """So many steps; gives the sum of the losses at the corrupted examples. If that is not finite, the weights have
+        overflowed, and the steps end with the epoch."""
+        total = 0.0
+        while steps > 0 and math.isfinite(total):
+            done = (self.model.step - self.first) % len(self.rows)
+            if done == 0 and self.options.dropout == "weight-aware":
+                self.weight_norms, self.noise = self.model.weight_norms(), None
+            if self.noise is None:
+                self.law = noise_of(self.options, self.moments, self.weight_norms)
+                self.noise = row_noise(self.law, *self.examples[:3])
+            order = self.rows
+            if self.options.shuffle:  # by the seed and the step, so that no generator has to be kept
+                order = np.random.default_rng((self.seed, self.model.step - done)).permutation(order)
+            order = order[done : done + steps]
+            total += self.model.run(self.examples, order, self.noise, self.options.step, self.seed, self.class_weights)
+            steps -= len(order)
+        return total
+
+    def epoch(self) -> float:
+        """A step for each row; gives the mean loss."""
+        total = self.run(len(self.rows))
+        if not math.isfinite(total):
+            self.model.blocks[0].state[SCALE] = math.nan  # every later loss is nan too
+            raise overflow(self.model.step)
+        return total / float(self.examples.weights[self.rows].sum())
+
+    def state(self) -> list[Floats]:
+        """All that the rest of the steps depends on, beside the arguments; the arrays share our memory."""
+        return [*(array for block in self.model.blocks for array in block[1:]), self.weight_norms]
+
+    def load_state(self, arrays: list[Floats]) -> None:
+        """Go on from a state of the same arguments."""
+        for own, kept in zip(self.state(), arrays, strict=True):
+            if (kept.shape, kept.dtype) != (own.shape, own.dtype):
+                raise ValueError(f"an array of the state is {kept.dtype} of shape {kept.shape}, not {own.shape}")
+            own[...] = kept
+        self.noise = None
+
+
+class Progress:
+    """What a fit leaves behind: with it, another fit can go on.
+
+    Args:
+        model: the iterates.
+        averages: whether their average is kept.
+        d: number of features.
+        seed: of the noise and of the order of the examples.
+    """
+
+    def __init__(self, model: Any, averages: bool, d: int, seed: int) -> None:
+        self.model, self.averages, self.seed = model, averages, seed
+        self.squares, self.total_weight = np.zeros(d), 0.0
+        self.history: dict[str, list[float]] = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
+
+    def moments(self, squares: Floats, weight: float) -> Floats:
+        """(d,): E[x_i^2] of all examples so far, with further ones whose weighted squares have these sums."""
+        with np.errstate(over="ignore"):  # the error below names it
+            total = self.squares + squares
+            if not math.isfinite(total.sum()):
+                raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
+        self.squares, self.total_weight = total, self.total_weight + weight
+        return self.squares / self.total_weight
+
+    def descent(
+        self, X: sparse.csr_array, labels: Array, weights: Floats, rows: Array, options: FitOptions, sides: Floats
+    ) -> Descent:
+        """Steps over further examples, whose squares are counted first; see :class:`Descent` for the arguments."""
+        examples = make_examples(X, labels, weights)
+        moments = self.moments(sum_squares(examples, rows, X.shape[1]), float(weights[rows].sum()))
+        return Descent(self.model, examples, rows, moments, options, sides, self.seed)
+
+
+def descend(
+    take_round: Callable[[int, bool], tuple[float, float, float]],
+    history: dict[str, list[float]],
+    options: FitOptions,
+    epochs: int,
+    watch: Callable[[], bool],
+    local_epochs: int = 1,
+) -> int:
+    """Rounds until they bring no gain, or ``watch`` says stop; gives the number of their epochs.
+
+    Args:
+        take_round: takes some epochs, and whether to begin the average anew; gives loss, training error and validation
+            score, which is nan if there is none.
+        history: gets a number of each kind for each round.
+        options: when to stop, and what is averaged.
+        epochs: how many at most.
+        watch: is called after each round.
+        local_epochs: of a round.
+    """
+    costs: list[float] = []
+    done = 0
+    with progress_bar("epochs", epochs, options.verbose and epochs > local_epochs) as bar:
+        while done < epochs:
+            start, own = perf_counter(), min(local_epochs, epochs - done)
+            restart = options.average == "tail" and len(history["loss"]).bit_count() == 1  # after 1, 2, 4, 8 rounds
+            loss, error, score = take_round(own, restart)
+            done += own
+            for name, value in zip(history, (loss, error, score, perf_counter() - start), strict=True):
+                history[name].append(value)
+            bar(done, f"loss {loss:.4g}  error {error:.2%}")
+            costs.append(loss if math.isnan(score) else -score)
+            if watch() or is_idle(costs, options.patience, options.tol):
+                return done
+    if options.tol is not None:
+        message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+    return done
+
+
+def is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
+    """Whether the last ``patience`` epochs were not better, by ``tol`` and on average, than as many before them.
+
+    Single epochs would mislead: noise makes one of them look so good that those after it look idle.
+    """
+    if tol is None or len(costs) < 2 * patience:
+        return False
+    return sum(costs[-patience:]) > sum(costs[-2 * patience : -patience]) - tol * patience

@@ -1,0 +1,265 @@
+"""What the dropouts of the zoo share: a place in a model, penalties, layers made of plain ones, Gaussian sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from inspect import getattr_static
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+
+from evodrop._checks import checked_rate
+from evodrop.nn._noise import UnitDims, checked_dims
+from evodrop.nn.functional import check_tensor
+
+Layer = nn.Linear | nn.Conv2d
+L = TypeVar("L", bound=nn.Module)
+COMPUTING: dict[type[nn.Module], tuple[str, ...]] = {nn.Linear: ("forward",), nn.Conv2d: ("forward", "_conv_forward")}
+SIZES: dict[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("in_features", "out_features"),
+    nn.Conv2d: (
+        *("in_channels", "out_channels", "kernel_size", "stride"),
+        *("padding", "dilation", "groups", "padding_mode"),
+    ),
+}
+
+
+class Site(NamedTuple):
+    """A dropout layer of a model with its neighbours: the weighted layers before and after it, where they are known.
+
+    ``convert_dropout`` gives it to the classmethod ``place`` of a class, which returns it with the layers that shall
+    stand there. A class without ``place`` just takes the rate; one with ``needs``, of ``"before"`` and ``"after"``,
+    is given no site without these neighbours.
+
+    Attributes:
+        before, dropout, after: the three layers.
+        between: what stands between the dropout and the layer after it: activations, pooling.
+        since: what stands between the layer before and the dropout.
+    """
+
+    before: nn.Module | None
+    dropout: nn.Module
+    after: nn.Module | None
+    between: tuple[nn.Module, ...] = ()
+    since: tuple[nn.Module, ...] = ()
+
+    @property
+    def p(self) -> float:
+        """The rate of the dropout."""
+        return float(self.dropout.p)  # type: ignore[arg-type]
+
+
+class UnitDropout(_DropoutNd):
+    """Noise on units, in the place of ``nn.Dropout``. In eval mode the identity, unless its class says otherwise."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(checked_rate(p))
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class WeightedDropout(nn.Module):
+    """A linear layer or a convolution with noise of its own: it stands for a dropout and a plain layer beside it."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"after"})
+    p: float
+    weight: Tensor
+    bias: Any  # a Tensor or None
+
+    @classmethod
+    def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
+        """The same layer with noise: an object of this class with the very parameters of a plain one.
+
+        An optimizer keeps them, since they are the same objects.
+
+        Args:
+            plain: an ``nn.Linear``, or an ``nn.Conv2d`` for a class of convolutions.
+            p: the rate.
+            options: as in the class.
+        """
+        return layer_like(cls, plain, p=p, **options)
+
+    def _check(self, input: Tensor) -> None:
+        """An error unless the layer takes the input."""
+        raise NotImplementedError
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What the plain layer makes of them."""
+        raise NotImplementedError
+
+
+class NoisyLinear(WeightedDropout, nn.Linear):
+    """The plain part of a linear layer with noise."""
+
+    def _check(self, input: Tensor) -> None:
+        check_features(input, self.weight)
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return functional.linear(input, weight, bias)
+
+
+class NoisyConv2d(WeightedDropout, nn.Conv2d):
+    """The plain part of a convolution with noise."""
+
+    def _check(self, input: Tensor) -> None:
+        check_tensor(input)
+        if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
+            raise ValueError(
+                f"{type(self).__name__}: the input has shape {tuple(input.shape)}, but this layer takes pictures with "
+                f"{self.in_channels} channels, (N, C, H, W) or (C, H, W)"
+            )
+
+    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output: Tensor = self._conv_forward(input, weight, bias)
+        return output
+
+
+def penalties(model: nn.Module) -> Tensor:
+    """The sum of the penalties of all layers, 0 if none has any; divide it by the number of training examples.
+
+    Examples:
+        >>> penalties(nn.Linear(2, 2))
+        tensor(0.)
+    """
+    # Not by getattr: a wrapper such as that of torch.compile has the attributes of its layer, which would count twice.
+    penalised: list[Any] = [layer for layer in model.modules() if callable(getattr_static(layer, "penalty", None))]
+    terms: list[Tensor] = [layer.penalty() for layer in penalised]
+    if not terms:
+        return torch.zeros(())
+    device = max(terms, key=lambda term: term.requires_grad).device  # a layer that learns nothing may be on another
+    return torch.stack([term.to(device) for term in terms]).sum()
+
+
+def replace_neighbour(site: Site, side: str, makes: Sequence[type[Any]], remedy: str, **options: Any) -> Site:
+    """The site without its dropout, and with noise in the weighted layer ``"before"`` or ``"after"`` it.
+
+    Args:
+        site: where the dropout stands.
+        side: of the neighbour.
+        makes: subclasses of :class:`WeightedDropout`; the one that is of the neighbour's kind replaces it.
+        remedy: what to do if none is.
+        options: of the new layer.
+    """
+    neighbour = getattr(site, side)
+    for make in makes:
+        if isinstance(neighbour, _kind(make)):
+            layer = make.from_layer(neighbour, site.p, **options)
+            return site._replace(dropout=nn.Identity(), **{side: layer})
+    kinds = " or ".join(f"nn.{_kind(make).__name__}" for make in makes)
+    raise ValueError(
+        f"{makes[0].__name__} works on the {kinds} {side} {site.dropout}, but there stands {neighbour}; {remedy}"
+    )
+
+
+def is_plain(layer: nn.Module | None, kind: type[Layer]) -> bool:
+    """Whether another layer may do what this one does: it computes as its ``kind``, with parameters of its own.
+
+    Examples:
+        >>> normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+        >>> is_plain(nn.Linear(2, 2), nn.Linear), is_plain(normed, nn.Linear), is_plain(None, nn.Linear)
+        (True, False, False)
+    """
+    if not isinstance(layer, kind):
+        return False
+    # Tools that quantise or time single layers give one object a forward of its own; a new layer would lose it.
+    same_code = all(
+        name not in layer.__dict__ and getattr(type(layer), name) is getattr(kind, name) for name in COMPUTING[kind]
+    )
+    weight = layer._parameters.get("weight")
+    return same_code and "bias" in layer._parameters and weight is not None and not is_lazy(weight)
+
+
+def layer_like(make: type[L], plain: nn.Module, **options: Any) -> L:
+    """A layer of class ``make`` with the sizes, the mode and the very parameters of ``plain``."""
+    kind = _kind(make)
+    if not is_plain(plain, kind):
+        raise ValueError(
+            f"a {type(plain).__name__} cannot be replaced by {make.__name__}, which takes the forward of "
+            f"nn.{kind.__name__}, and weight and bias that are parameters; this one computes something else, has noise "
+            "already, is not initialised, or makes its weight or bias of others, as weight normalisation and pruning "
+            "do; leave it out by only=, or undo that first"
+        )
+    sizes = {name: getattr(plain, name) for name in SIZES[kind]}
+    layer = make(**sizes, bias=plain.bias is not None, device="meta", **options)
+    layer.weight, layer.bias = plain.weight, plain.bias
+    return layer.train(plain.training)
+
+
+def _kind(make: type[nn.Module]) -> type[Layer]:
+    return nn.Conv2d if issubclass(make, nn.Conv2d) else nn.Linear
+
+
+class Moments(NamedTuple):
+    """Mean and variance of every unit of a layer, taken as independent and normal.
+
+    A pre-activation is a sum over many noisy terms, so it is nearly normal whatever the noise. One draw per
+    pre-activation then stands for one per input or weight (Wang and Manning 2013; Kingma, Salimans and Welling 2015).
+
+    Attributes:
+        mean, variance: two tensors of one shape; the variance in float32 or wider.
+
+    Examples:
+        >>> Moments(torch.zeros(2, 3), torch.zeros(2, 3)).sample()
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]])
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def sample(self) -> Tensor:
+        """One draw per unit, by reparameterisation: the gradient goes through the mean and the variance."""
+        normal = torch.randn_like(self.variance)
+        positive = self.variance > 0  # the slope of the root is infinite at 0, where there is no noise to learn from
+        deviation = self.variance.where(positive, 1.0).sqrt().where(positive, 0.0)
+        return (self.mean + deviation * normal).to(self.mean.dtype)
+
+
+def spread_over(values: Tensor, input: Tensor, unit_dims: UnitDims, layer: nn.Module) -> Tensor:
+    """One value per unit in a shape that broadcasts with the input, or a ValueError if it has other units."""
+    dims = checked_dims(input, unit_dims)
+    sizes = [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
+    d = torch.Size(sizes).numel()
+    if d != len(values):
+        raise ValueError(
+            f"{type(layer).__name__} learns a value for each of {len(values)} units, but an input of shape "
+            f"{tuple(input.shape)} has {d} in its dimensions {dims}; give units={d}, or other unit_dims"
+        )
+    return values.view(sizes)
+
+
+def check_features(input: Tensor, weight: Tensor) -> None:
+    """An error unless a linear layer with this weight takes the input."""
+    check_tensor(input)
+    if input.ndim == 0 or input.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"a linear layer with weight of shape {tuple(weight.shape)} takes inputs of shape (..., {weight.shape[1]}) "
+            f"but got one of shape {tuple(input.shape)}; flatten it, or make the layer for its last dimension"
+        )
+
+
+def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
+    """A block where autocast lowers nothing: half precision would round or lose the squares that make a variance."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Where moments are computed: float32 for half precision, or the dtype itself."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """The same values in float32 or wider."""
+    return tensor.to(wide_dtype(tensor.dtype))
+
+
+def squared(tensor: Tensor) -> Tensor:
+    """The squares, in float32 or wider."""
+    return widened(tensor).square()

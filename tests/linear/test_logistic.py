@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import pickle
+from time import sleep
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from evodrop.definitions import n_draws, sampling_probabilities, second_moments
+from evodrop.linear import DropoutLogisticRegression
+from evodrop.noise import MATCHES
+
+try:
+    import sklearn.callback
+except ImportError:  # before 1.9
+    sklearn = None
+
+NOISES = {
+    "multinomial": {"dropout": "data-dependent"},
+    "bernoulli": {"dropout": "standard"},
+    "gaussian": {"dropout": "standard", "approximation": "gaussian"},
+    "filled": {"dropout": "water-filling"},
+    "even": {"dropout": "uniform", "approximation": "gaussian"},
+}
+X, Y = make_classification(n_samples=120, n_features=8, n_informative=4, flip_y=0.2, random_state=0)
+needs_callbacks = pytest.mark.skipif(sklearn is None, reason="scikit-learn has callbacks since 1.9")
+X3, Y3 = make_classification(n_samples=150, n_features=8, n_informative=5, n_classes=3, flip_y=0.1, random_state=0)
+
+
+@parametrize_with_checks(
+    [
+        DropoutLogisticRegression(),
+        DropoutLogisticRegression(match="noise", alpha=0.01),
+        DropoutLogisticRegression(dropout="standard", class_weight="balanced"),
+        DropoutLogisticRegression(dropout="standard", approximation="gaussian", n_jobs=2),
+        DropoutLogisticRegression(dropout="water-filling"),
+    ]
+)
+def test_scikit_learn_has_nothing_to_object(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_dense_and_sparse_give_the_same_model(noise):
+    cut = np.where(abs(X) > 0.5, X, 0.0)
+    models = [DropoutLogisticRegression(**NOISES[noise]).fit(form(cut), Y) for form in (np.array, sparse.csc_matrix)]
+    np.testing.assert_array_equal(*[model.coef_ for model in models])
+    np.testing.assert_array_equal(*[model.intercept_ for model in models])
+    scores = [models[0].decision_function(form(cut)) for form in (np.array, sparse.coo_array)]
+    np.testing.assert_allclose(*scores, atol=1e-14)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+@pytest.mark.parametrize("quiet", [{"k": 2**30}, {"rate": 0.0}])
+def test_without_noise_it_is_plain_logistic_regression(quiet, alpha, fit_intercept):
+    plain = LogisticRegression(C=1 / (alpha * len(X)) if alpha else np.inf, tol=1e-9, fit_intercept=fit_intercept)
+    plain.fit(X, Y)
+    kinds = [quiet, *({**NOISES[name], "rate": rate} for name in ("bernoulli", "gaussian") for rate in (0.0, 1e-12))]
+    for kind in kinds:
+        model = DropoutLogisticRegression(**kind, alpha=alpha, tol=1e-9, fit_intercept=fit_intercept).fit(X, Y)
+        np.testing.assert_allclose(model.coef_, plain.coef_, atol=1e-6)
+        np.testing.assert_allclose(model.intercept_, plain.intercept_, atol=1e-6)
+        np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_shrinks_the_weights(noise):
+    norms = [
+        np.linalg.norm(DropoutLogisticRegression(**NOISES[noise], rate=rate).fit(X, Y).coef_) for rate in (0.1, 0.8)
+    ]
+    assert norms[1] < 0.8 * norms[0]
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0, 1: 0.5, 2: 1.0}])
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_weight_of_two_is_an_example_twice(noise, class_weight):
+    weight = np.random.default_rng(0).integers(0, 4, size=len(Y3))
+    model = DropoutLogisticRegression(**NOISES[noise], alpha=1e-3, tol=1e-9, class_weight=class_weight)
+    weighted = clone(model).fit(X3, Y3, sample_weight=weight)
+    repeated = clone(model).fit(np.repeat(X3, weight, axis=0), np.repeat(Y3, weight))
+    np.testing.assert_allclose(weighted.probs_, repeated.probs_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.objective_, repeated.objective_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-6)
+
+
+def test_class_weights_are_sample_weights():
+    model = DropoutLogisticRegression(alpha=1e-3, tol=1e-9)
+    by_class = clone(model).set_params(class_weight={0: 3.0, 1: 1.0}).fit(X, Y)
+    by_example = clone(model).fit(X, Y, sample_weight=np.where(Y == 0, 3.0, 1.0))
+    np.testing.assert_allclose(by_class.coef_, by_example.coef_, rtol=1e-12)
+
+
+def test_probs_and_k_follow_the_data():
+    probs = sampling_probabilities(second_moments(X))
+    model = DropoutLogisticRegression(rate=0.3).fit(X, Y)
+    np.testing.assert_allclose(model.probs_, probs, rtol=1e-12)
+    assert model.k_ == n_draws(8, 0.3)
+    assert DropoutLogisticRegression(k=5).fit(X, Y).k_ == 5
+    draws = {match: DropoutLogisticRegression(match=match).fit(X, Y).k_ for match in MATCHES}
+    assert draws["draws"] == 4
+    assert draws["distinct"] > 4
+    assert draws["noise"] == round((np.sqrt(second_moments(X)).sum() ** 2 / second_moments(X).sum()) - 1)
+    standard = DropoutLogisticRegression(dropout="standard", rate=0.3).fit(X, Y)
+    assert standard.k_ is None
+    np.testing.assert_array_equal(standard.probs_, np.full(8, 0.7))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_zeros_everywhere_leave_the_intercept_to_learn(noise):
+    model = DropoutLogisticRegression(**NOISES[noise], tol=1e-9).fit(np.zeros((4, 3)), ["a", "b", "b", "b"])
+    assert not model.coef_.any()
+    np.testing.assert_allclose(model.predict_proba(np.ones((1, 3))), [[0.25, 0.75]], atol=1e-6)
+
+
+def test_squares_of_single_precision_do_not_overflow():
+    model = DropoutLogisticRegression(tol=1e31).fit(np.array([[1e30, 0], [0, 1e30]], np.float32), [0, 1])
+    np.testing.assert_array_equal(model.probs_, [0.5, 0.5])
+
+
+def test_several_classes_are_each_against_the_rest():
+    model = DropoutLogisticRegression(alpha=0.01, tol=1e-8).fit(X3, Y3)
+    threads = DropoutLogisticRegression(alpha=0.01, tol=1e-8, n_jobs=2).fit(X3, Y3)
+    np.testing.assert_array_equal(model.coef_, threads.coef_)
+    for label in range(3):
+        alone = DropoutLogisticRegression(alpha=0.01, tol=1e-8).fit(X3, label == Y3)
+        np.testing.assert_allclose(alone.coef_[0], model.coef_[label], rtol=1e-12)
+    assert model.coef_.shape == (3, 8)
+    assert model.n_iter_.shape == model.objective_.shape == model.intercept_.shape == (3,)
+    chances = model.predict_proba(X3)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(model.classes_[chances.argmax(axis=1)], model.predict(X3))
+
+
+def test_probabilities_that_underflow():
+    model = DropoutLogisticRegression(alpha=0.01).fit(X3, Y3)
+    model.intercept_ = np.full(3, -1e6)
+    np.testing.assert_allclose(model.predict_proba(X3[:1]), np.full((1, 3), 1 / 3))
+    model.intercept_ = np.array([-1e6, 0.0, 0.0])
+    assert model.predict_log_proba(X3[:1])[0, 0] == -np.inf
+
+
+def test_a_warm_start_has_nothing_left_to_do():
+    model = DropoutLogisticRegression(alpha=0.01, warm_start=True).fit(X, Y)
+    first = model.coef_
+    assert model.fit(X, Y).n_iter_[0] <= 1
+    np.testing.assert_allclose(model.coef_, first, atol=1e-5)
+    assert model.set_params(fit_intercept=False).fit(X, Y).intercept_ == 0
+    with pytest.raises(
+        ValueError, match=r"warm_start has a model of classes \[0 1\] and 8 features, but the data have"
+    ):
+        model.fit(X[:, :4], Y)
+    with pytest.raises(ValueError, match=r"classes \[0 1 2\] and 8 features; set warm_start=False"):
+        model.fit(X3, Y3)
+
+
+def test_pickle_clone_grid_search_and_pipeline():
+    search = GridSearchCV(
+        make_pipeline(TfidfTransformer(), DropoutLogisticRegression(alpha=1e-3)),
+        {
+            "dropoutlogisticregression__rate": [0.2, 0.8],
+            "dropoutlogisticregression__dropout": ["standard", "data-dependent"],
+            "dropoutlogisticregression__approximation": ["quadratic", "gaussian"],
+        },
+        cv=2,
+    )
+    counts, y = bags(400, 100, np.random.default_rng(0))
+    search.fit(counts, y)
+    again = pickle.loads(pickle.dumps(search.best_estimator_))
+    np.testing.assert_array_equal(again.predict_proba(counts), search.predict_proba(counts))
+
+
+def bags(size, words, rng):
+    """Which words a document holds: 30 draws of a long-tailed law. All but the 50 commonest lean on one class."""
+    common = 1.0 / np.arange(5, words + 5)
+    lean = 0.5 * np.random.default_rng(7).choice([-1.0, 1.0], size=words) * (np.arange(words) >= 50)
+    laws = np.stack([common * np.exp(lean), common * np.exp(-lean)])
+    y = rng.integers(0, 2, size=size)
+    counts = np.stack([rng.multinomial(30, law / law.sum()) for law in laws[y]])
+    return sparse.csr_array((counts > 0).astype(float)), y
+
+
+@pytest.mark.parametrize("noise", ["multinomial", "bernoulli", "gaussian", "even"])
+def test_it_beats_plain_logistic_regression_on_text(noise):
+    rng = np.random.default_rng(1)
+    (train, labels), (test, truth) = bags(400, 1500, rng), bags(4000, 1500, rng)
+    plain = LogisticRegression(C=np.inf, max_iter=10_000).fit(train, labels)
+    model = DropoutLogisticRegression(**NOISES[noise], rate=0.8, alpha=0.0).fit(train, labels)
+    assert 1 - model.score(test, truth) < 0.95 * (1 - plain.score(test, truth))
+
+
+def test_too_few_iterations_warn():
+    with pytest.warns(ConvergenceWarning, match=r"class 1: L-BFGS did not converge in 2 iterations .* raise max_iter"):
+        DropoutLogisticRegression(max_iter=2).fit(X, Y)
+
+
+def test_verbose_prints_a_line_for_each_class(capsys):
+    DropoutLogisticRegression(verbose=1, alpha=0.01).fit(X3, Y3)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["class 0", "class 1", "class 2"]
+    assert "iterations, objective 0." in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"rate": 1.0}, "'rate' parameter"),
+        ({"dropout": "weight-aware"}, "'dropout' parameter"),
+        ({"approximation": "exact"}, "'approximation' parameter"),
+        ({"match": "kept"}, "'match' parameter"),
+        ({"k": 0}, "'k' parameter"),
+        ({"k": 2, "match": "noise"}, "k is 2 with dropout='data-dependent' and match='noise', but"),
+        ({"k": 2, "dropout": "standard"}, "k is 2 with dropout='standard' and match='draws', but"),
+        ({"class_weight": {0: 0.0}}, "class_weight is {0: 0.0}, but weights are positive"),
+    ],
+)
+def test_bad_parameters_are_named(params, message):
+    with pytest.raises(ValueError, match=message):
+        DropoutLogisticRegression(**params).fit(X, Y)
+
+
+def test_bad_data_are_named():
+    with pytest.raises(ValueError, match="one class only among the examples of positive weight, 'a', but"):
+        DropoutLogisticRegression().fit(X[:3], ["a", "a", "b"], sample_weight=[1, 1, 0])
+    with pytest.raises(ValueError, match=r"X has a value of size 1e\+200, but 1e\+150 is the largest; scale"):
+        DropoutLogisticRegression().fit([[1e200], [1.0]], [0, 1])
+
+
+class Recorder:
+    """A callback that notes what it hears, and may ask to stop."""
+
+    def __init__(self, stops=(), pause=0.0):
+        self.heard, self.stops, self.pause = [], stops, pause
+
+    def setup(self, estimator, context):
+        self.estimator = estimator
+        self.heard.append(("setup", context.task_name))
+
+    def teardown(self, estimator, context):
+        assert estimator is self.estimator
+        self.heard.append(("teardown", context.task_name))
+
+    def on_fit_task_begin(self, _estimator, context):
+        self.heard.append(("begin", context.task_name))
+        sleep(self.pause)
+
+    def on_fit_task_end(self, _estimator, context, *, X=None, y=None, fitted_estimator=None):
+        self.heard.append(("end", context.task_name, fitted_estimator.score(X, y)))
+        return context.task_name == "iteration" and context.task_id in self.stops
+
+
+@needs_callbacks
+@pytest.mark.parametrize(("x", "y"), [(X, Y), (X3, Y3)])
+def test_callbacks_hear_of_every_iteration(x, y):
+    recorder = Recorder()
+    model = DropoutLogisticRegression(alpha=0.01).set_callbacks(recorder).fit(x, y)
+    plain = DropoutLogisticRegression(alpha=0.01).fit(x, y)
+    np.testing.assert_array_equal(model.coef_, plain.coef_)
+    first, begin, *iterations, end, last = recorder.heard
+    assert (first, begin, last) == (("setup", "fit"), ("begin", "fit"), ("teardown", "fit"))
+    assert [event[:2] for event in iterations] == [("begin", "iteration"), ("end", "iteration")] * model.n_iter_.sum()
+    assert end == ("end", "fit", model.score(x, y))
+    assert iterations[-1][2] == end[2]
+
+
+@needs_callbacks
+def test_a_callback_may_stop_the_search():
+    model = DropoutLogisticRegression().set_callbacks(Recorder(stops=[2])).fit(X, Y)  # and nothing warns
+    assert model.n_iter_ == 3
+
+
+@needs_callbacks
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_a_callback_may_stop_every_class(n_jobs):
+    model = DropoutLogisticRegression(n_jobs=n_jobs).set_callbacks(Recorder(stops=range(1000))).fit(X3, Y3)
+    np.testing.assert_array_equal(model.n_iter_, [1, 1, 1])
+    assert model.score(X3, Y3) > 0.4
+
+
+@needs_callbacks
+def test_threads_tell_callbacks_one_at_a_time():
+    recorder = Recorder(pause=1e-3)  # time for another thread to speak
+    model = DropoutLogisticRegression(alpha=0.01, n_jobs=2).set_callbacks(recorder).fit(X3, Y3)
+    iterations = [event[0] for event in recorder.heard if event[1] == "iteration"]
+    assert iterations == ["begin", "end"] * model.n_iter_.sum()
+
+
+@needs_callbacks
+def test_scikit_learns_own_callbacks():
+    monitor = sklearn.callback.ScoringMonitor(scoring="accuracy")
+    model = DropoutLogisticRegression(alpha=0.01).set_callbacks(monitor).fit(X, Y, sample_weight=np.ones(len(Y)))
+    scores = [row["accuracy"] for row in monitor.get_logs().data if row["task_name"] == "iteration"]
+    assert len(scores) == model.n_iter_[0]
+    assert scores[-1] == model.score(X, Y)
