@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 from dropout import OURS as EVOLUTIONAL
 from dropout import STANDARD, Row, claim, claims_table, machine, write
-from evodrop.nn.locally_connected import local_by_patches
 from numpy import median
 from rich.console import Console
 from rich.progress import Progress
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from evodrop.lab.networks import NETWORKS, build_network, initialize
 from evodrop.nn import EvolutionalDropout, LocallyConnected2d
+from evodrop.nn.locally_connected import local_by_patches
 
 BATCH, CALLS = 128, 3
 LAYERS = {  # size, channels in and out
