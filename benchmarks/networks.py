@@ -24,7 +24,7 @@ from rich.table import Column, Table
 from torch import Tensor, nn
 
 from evodrop.lab.networks import NETWORKS, build_network, initialize
-from evodrop.nn import EvolutionalDropout, LocallyConnected2d
+from evodrop.nn import LocallyConnected2d
 from evodrop.nn.locally_connected import local_by_patches
 
 BATCH, CALLS = 128, 3
@@ -35,10 +35,7 @@ LAYERS = {  # size, channels in and out
     "local4, CIFAR-100": (8, 64, 32),
 }
 OURS, PATCHES, BATCHED, SQUARE = "LocallyConnected2d", "unfold and einsum", "batched product", "square matrices"
-DROPOUTS: dict[str, Callable[[], nn.Module]] = {
-    STANDARD: lambda: nn.Dropout(0.5),
-    EVOLUTIONAL: lambda: EvolutionalDropout(0.5),
-}
+METHODS = {STANDARD: "standard", EVOLUTIONAL: "evolutional"}
 NETWORKS_RACED = ("mnist", "svhn", "cifar10", "cifar100", "cifar10-nobn")
 Call = Callable[[], None]
 Races = dict[str, dict[str, float]]  # what was raced, by whom, in milliseconds
@@ -73,9 +70,9 @@ def leaf(*shape: int) -> Tensor:
     return torch.randn(shape, requires_grad=True)
 
 
-def step_of(name: str, dropout: Callable[[], nn.Module]) -> Call:
+def step_of(name: str, method: str) -> Call:
     """A call of one training step, channels last, on noise as large as pixels."""
-    network = initialize(build_network(name, dropout), seed=0).to(memory_format=torch.channels_last)
+    network = initialize(build_network(name, method), seed=0).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9)
     x = (64 * torch.randn(BATCH, *NETWORKS[name].input_shape)).to(memory_format=torch.channels_last)
     y = torch.arange(BATCH) % NETWORKS[name].classes
@@ -121,7 +118,7 @@ def measure(rounds: int, names: Sequence[str]) -> tuple[Races, Races]:
             for title, shape in progress.track(LAYERS.items(), description="layers")
         }
         steps = {
-            name: race({title: step_of(name, make) for title, make in DROPOUTS.items()}, rounds)
+            name: race({title: step_of(name, method) for title, method in METHODS.items()}, rounds)
             for name in progress.track(names, description="networks")
         }
     return layers, steps
@@ -129,7 +126,7 @@ def measure(rounds: int, names: Sequence[str]) -> tuple[Races, Races]:
 
 def claims_of(layers: Races, steps: Races) -> list[Row]:
     worst = max(times[OURS] / times[SQUARE] for times in layers.values())
-    standard, evolutional = (steps["cifar10"][name] for name in DROPOUTS)
+    standard, evolutional = (steps["cifar10"][name] for name in METHODS)
     return [
         claim(f"{OURS} / {SQUARE}, the worst", worst, "<=", 3),
         claim(f"a step of CIFAR-10, {EVOLUTIONAL} / {STANDARD}", evolutional / standard, "<=", 1),

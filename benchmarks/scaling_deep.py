@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from dropout import Row, claim
-from evodrop.nn.evolving import Evolving
 from gloo import on_ranks
 from numpy import array, median
 from numpy.random import default_rng
@@ -39,9 +38,9 @@ class Contest:
     """On a rank: one network, whose dropout can be synchronised or not, and its steps."""
 
     def __init__(self, ranks: int) -> None:
-        network = initialize(build_network(NETWORK, lambda: EvolutionalDropout(0.5)), seed=0)
+        network = initialize(build_network(NETWORK, "evolutional"), seed=0)
         network = convert_sync_dropout(network).to(memory_format=torch.channels_last)
-        self.layers = [layer for layer in network.modules() if isinstance(layer, Evolving)]
+        self.layers = [layer for layer in network.modules() if isinstance(layer, EvolutionalDropout)]
         self.model = DistributedDataParallel(network)
         self.optimizer = torch.optim.SGD(network.parameters(), lr=1e-4, momentum=0.9)
         x = 64 * torch.randn(BATCH // ranks, *NETWORKS[NETWORK].input_shape)
