@@ -90,8 +90,8 @@ def convert() -> Callable[[], Any]:
 
     from evodrop.nn import convert_dropout
 
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 2))
-    return lambda: convert_dropout(model, "dropconnect")
+    layers = nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)
+    return lambda: convert_dropout(nn.Sequential(*layers[:2], nn.Dropout(0.5), layers[2]), "dropconnect")
 
 
 def fit() -> Callable[[], Any]:
