@@ -24,7 +24,7 @@ from torch import Tensor
 from evodrop._checks import ArrayOrTensor, checked_integer, checked_keep, checked_masses, checked_rate
 from evodrop._kernels.rows import RANK_STEP
 from evodrop.nn import _numba, _torch
-from evodrop.noise import MATCHES, MOST_DRAWS, Noise, make_noise
+from evodrop.noise import LEAST_RATE, MATCHES, MOST_DRAWS, Noise, make_noise
 
 BACKENDS = ("auto", "numba", "torch")
 UnitDims = int | Sequence[int] | None
@@ -49,17 +49,12 @@ class Options(NamedTuple):
     def noise(self, weights: ArrayOrTensor | None, moments: ArrayOrTensor | None) -> Noise:
         """The noise of units with these weights, all alike without any."""
         p, k, match, uniform_mix, _, independent = self
+        p = max(p, LEAST_RATE) if p > 0.0 else p  # the draws of a smaller rate are at their ceiling anyway
         return make_noise(weights, moments, p, k=k, match=match, uniform_mix=uniform_mix, independent=independent)
 
 
-def _check_options(
-    p: float,
-    k: int | None = None,
-    match: str = "draws",
-    uniform_mix: float = 0.0,
-    follows: bool = False,
-    independent: bool = False,
-) -> Options:
+def _check_options(*options: Any) -> Options:
+    p, k, match, uniform_mix, follows, independent = Options(*options)
     if match not in MATCHES:
         raise ValueError(f"match is {match!r}, but it is one of {', '.join(map(repr, MATCHES))}")
     if k is not None and match != "draws":
@@ -68,7 +63,8 @@ def _check_options(
         raise ValueError(
             f"uniform_mix is {uniform_mix!r}, but it takes a number in [0, 1], the share of uniform probability"
         )
-    k = None if k is None else checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
+    if k is not None:
+        k = checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
     return Options(checked_rate(p, closed=True), k, match, float(uniform_mix), follows, independent)
 
 
@@ -177,7 +173,7 @@ def apply_noise(
     if input.numel() == 0:
         return input
     given = None if given is None else given.detach()
-    opaque = needs_operator(input)
+    opaque = _torch.is_opaque(input)
     if opaque and generator is not None:
         raise ValueError(
             "generator= is for plain tensors in eager mode; "
@@ -192,16 +188,6 @@ def apply_noise(
         output: Tensor = _Dropout.apply(input, options, given, units, generator)  # type: ignore[no-untyped-call]
         return output
     return (input * floats).to(input.dtype)
-
-
-def needs_operator(input: Tensor) -> bool:
-    """While a compiler traces or torch.func transforms, and for fake tensors, no kernel can see the memory."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or type(input) not in (Tensor, torch.nn.Parameter)
-    )
 
 
 class _Dropout(torch.autograd.Function):
@@ -262,10 +248,12 @@ def noise(
 ) -> Tensor:
     """Noise of the numba backend for ``input``, of size 1 in dimensions that share it, in float32 or wider.
 
-    It draws the same seed as an eager call, so the output is the same.
+    It draws the same seed as an eager call, and by the same kernels, which want a place for the product: so the output
+    is the same to the last bit.
     """
     options = Options(p, k, match, uniform_mix, follows, independent)
-    counts, scale = _draw(input, options, given, units, shared, seed=seed)
+    output = None if shared else torch.empty_like(input)
+    counts, scale = _draw(input, options, given, units, shared, output=output, seed=seed)
     return _as_noise(counts, scale, input.shape, units, shared).contiguous()
 
 
@@ -307,15 +295,18 @@ def _draw(
     seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Counts (examples, units) and scale (units,) of the noise; numba writes input times noise to ``output``."""
-    if given is not None and given.device.type == "cpu" and not needs_operator(given):
+    if given is not None and given.device.type == "cpu" and not _torch.is_opaque(given):
         _check_values(given, options)  # elsewhere, looking at the values would stall the device
     rows = to_rows(input.detach(), units, shared)
     if not uses_numba(input.device):
         return _torch.draw(rows, options, given, generator)
     seed = draw_seed(input.device, generator) if seed is None else seed
     product = None if output is None else to_rows(output, units)
-    drawn = _numba.drop(rows, options, given, seed, product)
+    scaled = _torch.in_range(rows)
+    drawn = _numba.drop(scaled, options, given, seed, product if scaled is rows else None)
     if output is not None and product is not None:
+        if scaled is not rows:
+            _numba.multiply(rows, *drawn, product)
         _write_rows(product, output, units)
     return drawn
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evodrop.nn._noise import Options
 
 WHOLE = 2**62
+FAR = 500  # the squares of values between 2^-500 and 2^500 neither over- nor underflow in float64
 BLOCK = 1024  # draws at a time at least, so that a large k does not need a large memory
 
 
@@ -30,7 +31,8 @@ def draw(
     wide, follows = wide_dtype(rows), options.follows
     if given is not None:  # on a device the values were not checked: what is no mass counts as 0
         given = given.to(wide) if follows else given.to(wide).nan_to_num(0.0, 0.0, 0.0).clip(min=0.0)
-    rms = given.sqrt() if follows and given is not None else _norms(rows)  # of all units, in the same unit
+    # Of all units, in the same unit of measure.
+    rms = given.sqrt() if follows and given is not None else _norms(in_range(rows))
     sound = rms < math.inf
     if options.independent and not follows:
         keep: Tensor = options.noise(None, rms).chances if given is None else given.clip(max=1.0)
@@ -42,13 +44,39 @@ def draw(
     if found.k is None:
         return _draw_mask(rows, found.chances.masked_fill(passes, 1.0), generator)
     k, most = found.k, found.k
-    if options.match == "distinct" and type(rows) is Tensor and rows.device.type != "meta" and not _is_traced():
+    if options.match == "distinct" and not (rows.is_meta or is_opaque(rows)):
         k = most = int(k)
     elif options.match != "draws":
         most = _most_draws(options, rows.shape[1])
     counts = _draw_counts(rows, found.chances, k, most, generator)
     scale = (k * found.chances).clip(min=LEAST_RATE).reciprocal().masked_fill(passes, 1.0)
     return counts.masked_fill(passes, 1), scale.to(_scale_dtype(rows))
+
+
+def is_opaque(tensor: Tensor) -> bool:
+    """Whether nobody can look at the values: a compiler traces, torch.func transforms, or the tensor is a subclass."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+    )
+
+
+def in_range(rows: Tensor) -> Tensor:
+    """The rows themselves, or divided by a power of two if their squares over- or underflow in float64."""
+    if rows.dtype != torch.float64:
+        return rows
+    readable = rows.device.type == "cpu" and not is_opaque(rows)
+    if readable:
+        least, largest = map(float, torch.aminmax(rows))
+        if 2.0**-FAR < max(largest, -least) < 2.0**FAR:
+            return rows
+    exponent = torch.frexp(rows.abs().nan_to_num(0.0, 0.0, 0.0).amax()).exponent
+    if readable and abs(int(exponent)) < FAR:  # values that are not finite hid this
+        return rows
+    shift = exponent.where(exponent.abs() >= FAR, 0).clip(-1000, 1000)  # 2^1073, of the smallest float, is not finite
+    return rows * torch.exp2(-shift.double())
 
 
 def sum_squares(rows: Tensor) -> Tensor:
@@ -69,15 +97,11 @@ def _scale_dtype(rows: Tensor) -> torch.dtype:
     return torch.float64 if rows.dtype == torch.float64 else torch.float32
 
 
-def _is_traced() -> bool:
-    return torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._are_functorch_transforms_active()
-
-
 def _most_draws(options: Options, d: int) -> int:
     """A number that a matched k does not exceed, without a look at the data."""
     most = most_draws(d, options.p)
     if options.match == "noise" and options.follows:  # (sum s)^2 <= d sum s^2
-        return min(most, math.ceil(d * (1.0 - options.p) / options.p))
+        return math.ceil(min(most, d * (1.0 - options.p) / options.p))
     return most
 
 

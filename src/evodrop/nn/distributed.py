@@ -15,7 +15,7 @@ import torch.distributed
 from torch import Tensor
 
 from evodrop.nn import _numba, _torch
-from evodrop.nn._noise import UnitDims, checked_dims, count_units, needs_operator, to_rows, uses_numba
+from evodrop.nn._noise import UnitDims, checked_dims, count_units, to_rows, uses_numba
 from evodrop.nn.functional import check_tensor
 
 __all__ = ["global_moments"]
@@ -54,7 +54,7 @@ def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = (
     if input.numel() == 0:
         return torch.zeros(d + 1, dtype=_torch.wide_dtype(input), device=input.device)
     rows = to_rows(input.detach(), units, positions)
-    by_numba = not needs_operator(input) and uses_numba(input.device)
+    by_numba = not _torch.is_opaque(input) and uses_numba(input.device)
     squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)
     return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
 
@@ -71,7 +71,7 @@ def all_reduce_sums(sums: Tensor, group: Any) -> Tensor:
     """
     if group is None and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return sums
-    if needs_operator(sums):
+    if _torch.is_opaque(sums):
         group = torch.distributed.distributed_c10d._get_default_group() if group is None else group
         pending = torch.ops._c10d_functional.all_reduce(sums, "sum", group.group_name)
         reduced: Tensor = torch.ops._c10d_functional.wait_tensor(pending)

@@ -17,6 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked_rate, namespace
 from evodrop.definitions import sampling_probabilities, second_moments
+from evodrop.nn import _torch
 from evodrop.nn import functional as F
 from evodrop.nn._noise import UnitDims, checked_dims, checked_options, to_rows
 from evodrop.nn.distributed import all_reduce_sums, check_group, local_sums, moments_of
@@ -291,7 +292,11 @@ class Evolving(_NoiseLayer):
                 f"the input has {len(sums) - 1} units, but the running sums are of {len(before) - 1}; "
                 "call reset_running_stats() first, or give each size of input a layer of its own"
             )
-        followed, self.running_sums = remember(sums, before, float(self.momentum), self.follow == "running")
+        followed, remembered = remember(sums, before, float(self.momentum), self.follow == "running")
+        # What torch.export, FakeTensorMode and torch.func put through the layer is no batch, and must not stay in it.
+        compiled = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
+        if compiled or not _torch.is_opaque(remembered):
+            self.running_sums = remembered
         return moments_of(followed) if self.sync or self.follow == "running" else None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

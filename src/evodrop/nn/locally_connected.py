@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn.functional import unfold
 
 from evodrop._checks import checked_integer
@@ -108,7 +109,9 @@ class LocallyConnected2d(nn.Module):
                 f"(N, {', '.join(map(str, expected))}) and {weight.dtype}; its weights belong to positions, so "
                 "pictures of another size need another layer"
             )
-        products = local_by_patches if torch._C._are_functorch_transforms_active() else local
+        # An operator of ours has neither transformations nor a forward-mode derivative.
+        transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+        products = local_by_patches if transformed else local
         output: Tensor = products(x, weight, self.geometry)
         return output if self.bias is None else output + as_autocast(self.bias)
 
@@ -182,7 +185,7 @@ def _(grad: Tensor, input: Tensor, geometry: Sequence[int]) -> Tensor:
 
 
 def local_by_patches(input: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:
-    """:func:`local` by torch's own operations, slow and simple, which ``torch.func`` can transform."""
+    """:func:`local` by torch's own operations, slow and simple, which ``torch.func`` and forward mode take."""
     kernel, stride, padding = (tuple(geometry[start : start + 2]) for start in (2, 4, 6))
     patches = unfold(input, kernel, stride=stride, padding=padding)  # (N, channels * kernel, positions)
     filters = weight.permute(4, 2, 3, 0, 1, 5).reshape(*patches.shape[1:], -1)

@@ -277,6 +277,7 @@ class _Submatrix(torch.autograd.Function):
     ) -> Tensor:
         x, w = _pick(input, 1, inputs), _pick(_pick(weight, 0, outputs), 1, inputs)
         ctx.save_for_backward(x, w)
+        ctx.save_for_forward(x, w)
         ctx.kept = outputs, inputs
         y = x @ w.T if bias is None else torch.addmm(_pick(bias, 0, outputs), x, w.T)
         return _spread(y, 1, outputs)
@@ -291,6 +292,18 @@ class _Submatrix(torch.autograd.Function):
         to_weight = _spread(_spread(g.T @ x, 0, outputs), 1, inputs) if need_weight else None
         to_bias = _spread(g.sum(0), 0, outputs) if need_bias else None
         return to_input, to_weight, to_bias, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, input: Tensor | None, weight: Tensor | None, bias: Tensor | None, *_: None) -> Tensor:
+        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.kept
+        y = x.new_zeros(len(x), len(w))
+        if input is not None:
+            y = y + _pick(input, 1, inputs) @ w.T
+        if weight is not None:
+            y = y + x @ _pick(_pick(weight, 0, outputs), 1, inputs).T
+        if bias is not None:
+            y = y + _pick(bias, 0, outputs)
+        return _spread(y, 1, outputs)
 
 
 def _kept(mask: Tensor | None) -> _Kept | None:

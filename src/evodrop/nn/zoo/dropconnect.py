@@ -233,10 +233,8 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
         ctx.save_for_backward(input, weight, masks)
-        output = input.new_empty((*input.shape[:2], len(weight)))
-        for some, outputs in _blocks(masks):
-            output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
-        return output
+        ctx.save_for_forward(input, weight, masks)
+        return _masked_products(input, weight, masks)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -247,6 +245,19 @@ class _MaskedLinear(torch.autograd.Function):
             to_input[some] += torch.bmm(coming, weight[outputs] * mask)
             to_weight[outputs] += (torch.bmm(coming.mT, x[some]) * mask).sum(0)
         return to_input.to(x.dtype), to_weight.to(weight.dtype), None
+
+    @staticmethod
+    def jvp(ctx: Any, input: Tensor | None, weight: Tensor | None, _: None) -> Tensor | None:
+        x, w, masks = ctx.saved_tensors
+        terms = [(one, other) for one, other in ((input, w), (x, weight)) if one is not None and other is not None]
+        return sum((_masked_products(*term, masks) for term in terms[1:]), _masked_products(*terms[0], masks))
+
+
+def _masked_products(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
+    output = input.new_empty((*input.shape[:2], len(weight)))
+    for some, outputs in _blocks(masks):
+        output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
+    return output
 
 
 def _blocks(masks: Tensor) -> Iterator[tuple[slice, slice]]:
