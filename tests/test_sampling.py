@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
+from scipy.stats import binom, chisquare
+
+from evodrop import sampling
 from evodrop._kernels import rows as stream
 from evodrop._kernels.rows import MASS_BITS, build_table, integer_masses
 from evodrop._kernels.rows import hashed as kernel_hashed
@@ -100,6 +105,62 @@ def test_masks_are_independent_with_the_given_chances():
     assert none_rejected(p_values)
 
 
+def test_many_draws_have_the_same_joint_distribution(monkeypatch):
+    monkeypatch.setattr(sampling, "LEAST_MANY", 10)  # the fewest for which k - 3 sqrt(k) is positive
+    cases = [([0.2, 0.5, 0.3], 12), ([0.7, 0.3], 10), ([0.1, 0.0, 0.4, 0.5], 16), ([0.001, 0.999], 40)]
+    p_values = []
+    for probs, k in cases:
+        assert sampling.many_draws(k, len(probs))
+        p_values.append(multinomial_p_value(sample_counts(probs, k, DRAWS, 1), np.array(probs), k))
+    assert none_rejected(p_values)
+
+
+@pytest.mark.parametrize("k", [64, 1000, 10**4, 10**6])
+def test_each_count_of_many_draws_is_binomial(k):
+    probs = np.array([0.3, 0.1, 0.6])
+    counts = sample_counts(probs, k, 200_000, 7)
+    assert sampling.many_draws(k, 3)
+    assert (counts.sum(axis=1) == k).all()
+    p_values = []
+    for count, p in zip(counts.T, probs, strict=True):
+        edges = np.unique(binom.ppf(np.linspace(0.01, 0.99, 40), k, p))
+        seen = np.bincount(np.searchsorted(edges, count), minlength=len(edges) + 1)
+        chances = np.diff(np.r_[0.0, binom.cdf(edges, k, p), 1.0])
+        p_values.append(chisquare(seen, chances * len(count)).pvalue)
+    assert none_rejected(p_values)
+
+
+def test_a_billion_draws_cost_less_than_10_ms():
+    sample_counts([0.5, 0.5], 2**30, 1, 0)
+    times = []
+    for seed in range(5):
+        start = time.perf_counter()
+        counts = sample_counts([0.5, 0.5], 2**30, 1, seed)
+        times.append(time.perf_counter() - start)
+        assert counts.sum() == 2**30
+    assert min(times) < 0.01
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarm on this system")
+@pytest.mark.parametrize("k", [10**6 - 1, 2**30])
+def test_an_interrupt_is_heard_within_a_second(k):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    d = 250_000 if k < 2**20 else 2
+    sample_counts(np.ones(d), k, 1, 0)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        start = time.perf_counter()
+        with pytest.raises(KeyboardInterrupt):
+            sample_counts(np.ones(d), k, 100 if d > 2 else 10**6, 0)
+        assert time.perf_counter() - start < 1.3
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (1, 1000), (5, 1), (5, 100_000), (1000, 1), (3, 2**20)])
 def test_rows_sum_to_k_whatever_the_sizes(d, k):
     counts = sample_counts(np.arange(1, d + 1), k, 4, seed=1)
@@ -135,6 +196,8 @@ def test_same_arguments_same_counts_on_any_number_of_threads():
     for threads in (2, 3, 8):
         np.testing.assert_array_equal(draw_counts(probs, 2048, 300, 7, threads), draw_counts(probs, 2048, 300, 7, 1))
         np.testing.assert_array_equal(draw_mask(keep, 300, 7, threads), draw_mask(keep, 300, 7, 1))
+        many = [draw_counts(probs, 20 * 4096, 3000, 7, number) for number in (threads, 1)]
+        np.testing.assert_array_equal(*many)
     assert (sample_counts(probs, 100, 5, seed=1) != sample_counts(probs, 100, 5, seed=2)).any()
     np.testing.assert_array_equal(sample_counts(probs, 100, 5, seed=1), sample_counts(probs, 100, 9, seed=1)[:5])
 
@@ -155,6 +218,7 @@ def test_the_global_generator_is_left_alone():
         (([[0.5, 0.5]], 1, 1, 0), r"shape \(1, 2\)"),
         (([1.0], 0, 1, 0), "k is 0, but the number of draws is an integer from 1"),
         (([1.0], 1.5, 1, 0), "k is 1.5"),
+        (([1.0], 2**30 + 1, 1, 0), "k is 1073741825, but the number of draws is an integer from 1 to 1073741824"),
         (([1.0], 1, -1, 0), "size is -1"),
         (([1.0], 1, 1, -1), "seed is -1"),
         (([1.0], 1, 1, 2**64), "seed is 18446744073709551616"),

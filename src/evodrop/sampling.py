@@ -5,12 +5,17 @@ a zero stays zero. An alias table with a power of two buckets splits the masses 
 64-bit word: its top bits are the bucket, the next bits (62 in all) are compared with the bucket's threshold.
 So a unit's chance is its mass / 2^62 to the last bit: no modulo bias, no float in the comparison.
 
+**Many draws.** From some draws per unit on, a row begins with independent Poisson counts, which cost the same whatever
+k, and single draws make up the rest: see :func:`evodrop._kernels.poisson.fill_rows`. The law is the same multinomial;
+the Poisson probabilities are computed in float64, so it is exact to its rounding.
+
 **Streams.** Word t of row r is a hash of (seed, r, t), see :mod:`evodrop._kernels.rows`.
 Every row can be made alone, so the result is a function of the arguments, whatever the number of threads.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -18,11 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
-from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, build_table
-from evodrop._kernels.threads import run_section, useful_threads
-from evodrop.noise import normalised
+from evodrop._kernels.poisson import build_tables, fill_rows
+from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, ROW_STEP, build_table
+from evodrop._kernels.threads import run_section, run_spans, useful_threads
+from evodrop.noise import MOST_DRAWS, normalised
 
 __all__ = ["draw_counts", "draw_mask", "sample_counts"]
+
+DRAWS_PER_UNIT = 4  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
+LEAST_MANY = 64  # fewer draws than this are never many: the Poisson counts would leave most of them
 
 
 def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDArray[np.int64]:
@@ -30,7 +39,8 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
 
     Args:
         probs: (d,) masses, finite, not negative, not all zero; they are divided by their sum. Zeros are never drawn.
-        k: number of draws per row, at least 1. A row costs O(k + d).
+        k: number of draws per row, from 1 to 2^30. A row costs O(d + k), or O(d + sqrt(k)) where
+            k is large against d.
         size: number of rows.
         seed: integer in [0, 2^64). Same arguments, same counts, on any number of threads.
 
@@ -42,11 +52,11 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
         array([10, 10])
     """
     masses = checked_masses(np.asarray(probs, np.float64), "probs")
-    k = checked_integer(k, "k", "the number of draws", most=2**62)
+    k = checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
     size = checked_integer(size, "size", "the number of rows", 0, 2**62)
     seed = checked_integer(seed, "seed", "the seed", 0, 2**64 - 1)
     scaled = normalised(masses)
-    threads = useful_threads(os.cpu_count() or 1, size * (k + len(masses)))
+    threads = useful_threads(os.cpu_count() or 1, size * _work(k, len(masses)))
     return draw_counts(scaled / scaled.sum(), k, size, seed, threads).astype(np.int64)
 
 
@@ -56,13 +66,33 @@ def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Ar
     Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum shows it, and the same words are then
     counted again in a wider type.
     """
-    bits = (len(probs) - 1).bit_length()
+    d, bits = len(probs), (len(probs) - 1).bit_length()
     table = build_table(probs, bits)
-    for dtype in (np.uint8, np.int32, np.int64):
-        counts: Array = np.empty((size, len(probs)), dtype)
-        if run_section(COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k):
+    if many_draws(k, d):
+        rates = (k - 3.0 * math.sqrt(k)) * probs  # then one row in 900 is drawn again
+        where, tables = build_tables(rates, np.arange(d))
+    for dtype in (np.uint8, np.int32):
+        counts: Array = np.empty((size, d), dtype)
+
+        def kernel(start: int, stop: int, counts: Array = counts) -> bool:
+            if many_draws(k, d):
+                return bool(fill_rows(counts, rates, where, tables, table, bits, k, np.uint64(seed), start, stop))
+            own_seed = (seed + start * int(ROW_STEP)) % 2**64  # that of row start, which the section takes for row 0
+            return run_section(COUNTS, threads, counts=counts[start:stop], table=table, seed=own_seed, bits=bits, k=k)
+
+        if run_spans(kernel, size, _work(k, d), threads if many_draws(k, d) else 1):
             break
     return counts
+
+
+def many_draws(k: int, d: int) -> bool:
+    """Whether k draws of d units cost less by Poisson counts than one by one."""
+    return k >= max(DRAWS_PER_UNIT * d, LEAST_MANY)
+
+
+def _work(k: int, d: int) -> int:
+    """The cost of a row, in units and draws."""
+    return d + 3 * math.isqrt(k) if many_draws(k, d) else d + k
 
 
 def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any) -> Bytes:

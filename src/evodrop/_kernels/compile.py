@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 from llvmlite import ir
+from llvmlite.binding import ffi
 from numba import types
 from numba.core import cgutils
+from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
+
+# Another thread that compiles while the process forks would leave the child with locks that nobody opens again: the
+# first kernel that the child compiles would wait forever. So a fork waits until it holds them itself, numba's first.
+if hasattr(os, "register_at_fork"):
+    # llvmlite's lock is a private attribute; finalisers take it without numba's.
+    for lock in (getattr(ffi.lib, "_lock", None), global_compiler_lock):
+        if lock is not None:
+            release = functools.partial(lock.__exit__, None, None, None)
+            os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
 
 
 def compiled(kernel: Callable[..., Any]) -> Any:
@@ -48,10 +60,11 @@ def compiled_callback(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _cached(compile_with: Callable[[bool], Any]) -> Any:
-    try:
-        return compile_with(True)
-    except RuntimeError:
-        return compile_with(False)
+    with global_compiler_lock:  # numba imports modules here; a fork would copy the locks of those imports, too
+        try:
+            return compile_with(True)
+        except RuntimeError:
+            return compile_with(False)
 
 
 def _pointer_to(_: Any, address: Any, item: Any) -> Any:

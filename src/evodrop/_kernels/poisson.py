@@ -14,7 +14,7 @@ import numpy as np
 
 from evodrop._checks import Array, Floats
 from evodrop._kernels.compile import compiled
-from evodrop._kernels.rows import GOLDEN, U, balance, hashed
+from evodrop._kernels.rows import GOLDEN, MASS_BITS, ROW_STEP, U, balance, hashed
 
 UNIT_BITS, SLOT_BITS = 16, 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -24,6 +24,8 @@ UNITS = 1 << UNIT_BITS
 # one entry, 0, which sends every draw to rare_count.
 LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
+# The words of a row: the tables read the first ones, and the rarer draws begin far behind.
+RARE, REST, AGAIN = U(1 << 60), U(1 << 62), U(1 << 63)
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
@@ -159,3 +161,64 @@ def stirling(n: float) -> float:
         return float(STIRLING[int(n)])
     square = float(n) * float(n)  # as integers, 1680 n^2 would wrap round from n = 10^8 on
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
+
+
+@compiled
+def fill_rows(
+    counts: Array,
+    rates: Floats,
+    where: Array,
+    tables: Array,
+    alias: Array,
+    alias_bits: int,
+    k: int,
+    seed: np.uint64,
+    start: int,
+    stop: int,
+) -> bool:
+    """Mult(k; p) into the rows start..stop for the price of the units. False if a count does not fit its type.
+
+    The rates are kappa p_i, where kappa is a little less than k, and ``alias`` is the alias table of p. Independent
+    Poisson counts that sum to T are Mult(T; p), whatever T. A row whose T exceeds k is drawn again, which leaves them
+    so; k - T further draws make them Mult(k; p).
+    """
+    d, most = counts.shape[1], np.iinfo(counts.dtype).max
+    words, row = np.empty((d + 3) >> 2, np.uint64), np.empty(d, np.int64)
+    units = words.view(np.uint16)
+    shift, low = U(MASS_BITS - alias_bits), U(alias_bits)
+    below_bucket, below_threshold = (U(1) << shift) - U(1), (U(1) << low) - U(1)
+    for r in range(start, stop):
+        key = hashed(seed + U(r) * ROW_STEP)
+        total = k + 1
+        while total > k:
+            for t in range(len(words)):
+                words[t] = hashed(key + U(t) * GOLDEN)
+            total = 0
+            for i in range(d):
+                slot = np.int64(where[i])
+                bits = slot & SLOT_MASK
+                target = np.int64(units[i]) << bits
+                bucket, rest = target >> UNIT_BITS, target & (UNITS - 1)
+                entry = np.int64(tables[(slot >> SLOT_BITS) + bucket])
+                last = (1 << bits) - 1
+                other = entry & last
+                count = other ^ ((bucket ^ other) & ((rest - (entry - other)) >> 63))  # as in draw_row
+                if count == last:
+                    count = rare_count(rates[i], bits, key, RARE + (U(i) << U(20)))
+                row[i] = count
+                total += count
+            used = key
+            key = hashed(key + AGAIN * GOLDEN)  # for the next attempt, if there is one
+        for t in range(k - total):
+            word = hashed(used + (REST + U(t)) * GOLDEN) >> U(64 - MASS_BITS)
+            bucket_of_word = word >> shift
+            threshold = alias[bucket_of_word]
+            unit = bucket_of_word if (word & below_bucket) < (threshold >> low) else threshold & below_threshold
+            row[unit] += 1
+        largest = 0
+        for i in range(d):
+            counts[r, i] = row[i]
+            largest = max(largest, row[i])
+        if largest > most:
+            return False
+    return True

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
@@ -24,6 +25,7 @@ from evodrop._checks import Array
 from evodrop._kernels.rows import JOB, MOMENTS, section_for
 
 WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
+WORK_PER_INTERRUPT = 1 << 22  # and between two looks for an interrupt: some 20 milliseconds
 COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1
 WORK_PER_THREAD = 1 << 16  # below this a second thread costs more than it saves
@@ -62,6 +64,22 @@ def run_section(
     else:
         _call_in_python_threads(call, job, threads, arrays)
     return not job["wrapped"]
+
+
+def run_spans(kernel: Callable[[int, int], bool], rows: int, work_per_row: int, threads: int) -> bool:
+    """Call ``kernel(start, stop)`` for all spans of the rows, until one of them answers False.
+
+    A span is short, and Python sees an interrupt between two of them.
+    """
+    step = WORK_PER_INTERRUPT // work_per_row + 1
+    spans = [(start, min(start + step, rows)) for start in range(0, rows, step)]
+    if threads == 1 or len(spans) == 1:
+        return all(kernel(*span) for span in spans)
+    for first in range(0, len(spans), threads):
+        helpers = [_pool().submit(kernel, *span) for span in spans[first + 1 : first + threads]]
+        if not all([kernel(*spans[first]), *(helper.result() for helper in helpers)]):
+            return False
+    return True
 
 
 def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:

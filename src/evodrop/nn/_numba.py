@@ -13,7 +13,7 @@ from evodrop._kernels.rows import COUNTS, MOMENTS, PRODUCTS, drop_rows, plan_dra
 from evodrop._kernels.threads import run_section, useful_threads
 from evodrop.definitions import n_draws
 from evodrop.noise import Noise, normalised
-from evodrop.sampling import draw_counts, draw_mask
+from evodrop.sampling import draw_counts, draw_mask, many_draws
 
 if TYPE_CHECKING:
     from evodrop.nn._noise import Options
@@ -75,9 +75,11 @@ def _drop_at_once(
     x: Array, options: Options, values: Array | None, key: int, product: Array
 ) -> tuple[Array, Array] | None:
     """The usual call by few kernels: in a small layer, the steps of :func:`_drop_in_steps` cost more than the draws.
-    None if a unit is not finite, none can be drawn, or a count exceeds 255."""
+    None if a unit is not finite, none can be drawn, a count exceeds 255, or the draws are many."""
     (size, d), threads, follows = x.shape, _threads(x), options.follows
     k, bits = n_draws(d, options.p) if options.k is None else options.k, (d - 1).bit_length()
+    if many_draws(k, d):
+        return None
     weights = NONE if follows else np.ones(d) if values is None else values
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
     plan = (weights, follows, k, options.uniform_mix, bits)
