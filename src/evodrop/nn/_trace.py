@@ -30,9 +30,7 @@ from evodrop.nn.zoo._base import WeightedDropout
 DROPOUTS = (_DropoutNd, WeightedDropout)  # torch's dropout layers, ours and those of the zoo
 ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
 FUNCTIONS = {  # torch's dropouts as functions; those with an underscore work in place
-    name + end
-    for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
-    for end in ("", "_")
+    name + end for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
 } | {"dropout1d", "dropout2d", "dropout3d", "native_dropout"}
 MASKS = {"bernoulli", "bernoulli_"}
 DRAWS = MASKS | {"randint", "rand", "rand_like", "randn_like"}  # with which our own functions draw
@@ -343,7 +341,9 @@ def _as_layer(name: str, args: Any, kwargs: Any, output: Tensor) -> nn.Module | 
         if before == after:
             return nn.Identity()
         if name == "flatten":
-            return nn.Flatten(**{"start_dim": 0, **dict(zip(("start_dim", "end_dim"), args[1:], strict=False)), **kwargs})
+            return nn.Flatten(
+                **{"start_dim": 0, **dict(zip(("start_dim", "end_dim"), args[1:], strict=False)), **kwargs}
+            )
         if len(after) == 2 and before[:1] == after[:1]:
             return nn.Flatten()
     return None
