@@ -6,6 +6,9 @@
 ``convert``            :func:`convert_dropout` swaps the dropouts of a model,
                        :func:`convert_sync_dropout` makes them follow the batch of all processes
 ``zoo``                every dropout that the paper cites, and the table of their names
+``describe``           :func:`describe_dropout` lists every dropout that acts in a model
+``uncertainty``        :func:`mc_dropout` and :func:`mc_predict`: Monte Carlo dropout
+``schedules``          :func:`set_rate` and :class:`RateSchedule`: rates that change in training
 ``distributed``        second moments of a batch that is spread over processes
 ``locally_connected``  :class:`LocallyConnected2d`, a convolution that does not share its weights
 =====================  ==========================================================================
@@ -19,6 +22,7 @@ except ModuleNotFoundError as error:
 from evodrop.nn import functional, zoo
 from evodrop.nn._noise import use_backend
 from evodrop.nn.convert import convert_dropout, convert_sync_dropout
+from evodrop.nn.describe import describe_dropout
 from evodrop.nn.layers import (
     BernoulliDropout,
     DataDependentDropout,
@@ -29,6 +33,8 @@ from evodrop.nn.layers import (
     WaterFillingDropout,
 )
 from evodrop.nn.locally_connected import LocallyConnected2d
+from evodrop.nn.schedules import RateSchedule, set_rate
+from evodrop.nn.uncertainty import mc_dropout, mc_predict
 
 __all__ = [
     "BernoulliDropout",
@@ -38,10 +44,15 @@ __all__ = [
     "EvolutionalDropout2d",
     "LocallyConnected2d",
     "MultinomialDropout",
+    "RateSchedule",
     "WaterFillingDropout",
     "convert_dropout",
     "convert_sync_dropout",
+    "describe_dropout",
     "functional",
+    "mc_dropout",
+    "mc_predict",
+    "set_rate",
     "use_backend",
     "zoo",
 ]

@@ -1,0 +1,396 @@
+"""One recorded forward pass: which dropouts act in a model, and which layers stand beside them.
+
+Hooks see the layers, and a ``TorchFunctionMode`` sees every function of torch that code calls, so that
+``F.dropout`` and attention are found too. What a pass could change, buffers, flags and attributes of the modules, is
+replaced by copies while it lasts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from copy import copy
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.weak import WeakIdKeyDictionary
+
+from evodrop.nn._neighbours import PASSED, WEIGHTED, Slot, Surroundings
+from evodrop.nn.zoo._base import WeightedDropout
+
+DROPOUTS = (_DropoutNd, WeightedDropout)  # torch's dropout layers, ours and those of the zoo
+ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
+FUNCTIONS = {  # torch's dropouts as functions; those with an underscore work in place
+    name + end for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
+} | {"dropout1d", "dropout2d", "dropout3d", "native_dropout"}
+MASKS = {"bernoulli", "bernoulli_"}
+DRAWS = MASKS | {"randint", "rand", "rand_like", "randn_like"}  # with which our own functions draw
+ELEMENTWISE = FUNCTIONS | {
+    *("relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_", "gelu"),
+    *("silu", "mish", "softplus", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "sigmoid", "sigmoid_", "tanh"),
+    *("tanh_", "contiguous"),
+}
+POOLING = {
+    "max_pool2d": nn.MaxPool2d,
+    "avg_pool2d": nn.AvgPool2d,
+    "adaptive_max_pool2d": nn.AdaptiveMaxPool2d,
+    "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
+}
+TORCH, OURS = (os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
+
+
+class Call(NamedTuple):
+    """One dropout of the pass."""
+
+    name: str  # of the layer, or of the module whose code calls the function
+    module: nn.Module  # the very one
+    function: str | None  # None for a layer; for a layer's own dropout, as nn.LSTM has it, "inside"
+    p: float | None  # None if it is not known
+    shape: tuple[int, ...]  # of the input
+    noise: float | None  # ||y - x||^2 / ||x||^2, or None if it cannot be seen
+    where: str = ""  # file:line of the code that calls a function
+
+
+class Trace(NamedTuple):
+    """What a forward pass has shown."""
+
+    calls: list[Call]
+    never_called: dict[str, nn.Module]  # dropout layers by name
+    surroundings: dict[Slot, list[Surroundings]]  # of every call of every layer without children, under its slot
+
+
+def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Trace:
+    """Call the model once in training mode, without gradients, and record it. The model stays as it was.
+
+    So do torch's generators and those that layers hold. An error of the model comes through.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(3, 1))
+        >>> trace = trace_forward(model, [torch.ones(4, 2)])
+        >>> [(call.name, call.shape) for call in trace.calls]
+        [('2', (4, 3))]
+        >>> (found,) = trace.surroundings[model, "2"]
+        >>> found.before[1], found.after[1], found.between
+        ('0', '4', (Flatten(start_dim=1, end_dim=-1),))
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is {model!r:.200}, but it is an nn.Module")
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError("the model has lazy parameters that its first call creates; call it once first")
+    with kept_generators(model), torch.no_grad(), _uncompiled(), _stand_ins(model) as places:
+        recorder = _Recorder(places)
+        for module in places:
+            module.register_forward_pre_hook(recorder.enter, with_kwargs=True)
+            module.register_forward_hook(recorder.leave, with_kwargs=True, always_call=True)
+        given = tree_map_only(Tensor, torch.clone, (list(inputs), dict(kwargs or {})))  # a layer may work in place
+        with recorder:
+            output = model(*given[0], **given[1])
+        recorder.connect(None, None, _tensors(output), [])
+        never = {
+            place.name: place.module
+            for module, place in places.items()
+            if isinstance(module, DROPOUTS) and module not in recorder.called
+        }
+        return Trace(recorder.calls, never, recorder.surroundings())
+
+
+@contextmanager
+def kept_generators(model: nn.Module) -> Iterator[list[torch.Generator]]:
+    """All generators that a model may draw from: torch's, of every device, and those that its modules hold.
+
+    After the block they are in the state that they had before.
+    """
+    found = [torch.default_generator]
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None:
+        library = torch.get_device_module(accelerator)
+        found += [library._get_default_mps_generator()] if accelerator.type == "mps" else library.default_generators
+    held = (value for module in model.modules() for value in vars(module).values())
+    found += [value for value in held if isinstance(value, torch.Generator)]
+    states = [generator.get_state() for generator in found]
+    try:
+        yield found
+    finally:
+        for generator, state in zip(found, states, strict=True):
+            generator.set_state(state)
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Compiled code has neither layers nor functions to see. Where torch's compiler is not loaded, there is none."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
+class _Place(NamedTuple):
+    name: str
+    module: nn.Module  # what the user has there
+    slot: Slot | None  # None for the model itself
+
+
+@contextmanager
+def _stand_ins(model: nn.Module) -> Iterator[dict[nn.Module, _Place]]:
+    """The modules of the model in training mode, with copies of all that a pass may change but for parameters.
+
+    A module in two slots becomes two, so that a call shows the slot. Flags are set without ``train()``, which some
+    models override to merge weights, say. Modules of TorchScript cannot be looked into, and stay in eval mode.
+    """
+    before: dict[nn.Module, dict[str, Any]] = {}
+    scripts: list[tuple[nn.Module, bool]] = []
+    clones: dict[int, Tensor] = {}
+    places: dict[nn.Module, _Place] = {}
+
+    def stand_in(module: nn.Module, name: str, slot: Slot | None) -> nn.Module:
+        if isinstance(module, torch.jit.ScriptModule):
+            scripts.extend((part, part.training) for part in module.modules())
+            return module.eval()
+        stand = module
+        if module in before:
+            stand = object.__new__(type(module))
+        else:
+            before[module] = dict(vars(module))
+        state = {
+            key: copy(value) if type(value) in (list, dict, set, OrderedDict) else value
+            for key, value in before[module].items()
+        }
+        for key, buffer in state["_buffers"].items():
+            if buffer is not None:
+                state["_buffers"][key] = clones.setdefault(id(buffer), buffer.clone())
+        for key, child in state["_modules"].items():
+            if child is not None:
+                state["_modules"][key] = stand_in(child, f"{name}.{key}" if name else key, (module, key))
+        vars(stand).update(state, training=True)
+        places[stand] = _Place(name, module, slot)
+        return stand
+
+    try:
+        stand_in(model, "", None)
+        yield places
+    finally:
+        for module, state in before.items():
+            vars(module).clear()
+            vars(module).update(state)
+        for part, training in scripts:
+            part.training = training
+
+
+class _Node:
+    """A call of a layer, or of a function as the layer that does the same; None if neighbours end at it."""
+
+    def __init__(self, layer: nn.Module | None, slot: Slot | None, source: _Node | None) -> None:
+        self.layer, self.slot, self.source = layer, slot, source
+        self.users: list[_Node] = []
+
+
+class _Recorder(TorchFunctionMode):
+    """Writes down dropouts, and from which call to which tensors go."""
+
+    def __init__(self, places: dict[nn.Module, _Place]) -> None:
+        super().__init__()
+        self.places = places
+        self.calls: list[Call] = []
+        self.called: set[nn.Module] = set()
+        self.nodes: list[_Node] = []
+        self.made_by = WeakIdKeyDictionary()  # the node that a tensor comes from
+        self.running: list[nn.Module] = []
+        self.given: list[Tensor | None] = []  # what each of them got
+        self.frame: FrameType | None = None  # of the last call of a function of ours
+
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        first = next(iter(_tensors(args, kwargs)), None)
+        if first is not None and isinstance(module, DROPOUTS) and getattr(module, "inplace", False):
+            first = _plain(first.clone)
+        self.running.append(module)
+        self.given.append(first)
+
+    def leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        self.running.pop()
+        input = self.given.pop()
+        outputs = _tensors(output)
+        if output is None:  # of a call that raised an error, which the model may deal with
+            return
+        self.called.add(module)
+        shape = () if input is None else tuple(input.shape)
+        if isinstance(module, DROPOUTS):
+            plain = input
+            if isinstance(module, WeightedDropout) and isinstance(args[0] if args else None, Tensor):
+                plain = _plain(lambda: module._product(input, module.weight, module.bias))
+            self._note(module, None, float(module.p), shape, _noise_level(plain, outputs))
+        elif isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
+            self._note(module, "inside", float(module.dropout), shape, None)
+        if _is_leaf(module) and not self._inside_leaf():
+            self.connect(module, self.places[module].slot, _tensors(args, kwargs), outputs)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        relevant = name in FUNCTIONS or name in ATTENTION or name in DRAWS
+        inputs = _tensors(args, kwargs)
+        x = inputs[0] if inputs else None
+        if relevant and x is not None and (name.endswith("_") or kwargs.get("inplace")):
+            x = x.clone()
+        output = func(*args, **kwargs)
+        outputs = _tensors(output)
+        if relevant and not any(isinstance(module, DROPOUTS) for module in self.running):
+            self._note_function(name, args, kwargs, x, outputs)
+        if not self._inside_leaf():
+            if name == "__setitem__":  # returns nothing, and changes its first argument
+                self.connect(None, None, inputs, inputs[:1])
+            elif outputs:
+                self.connect(_as_layer(name, args, kwargs, outputs[0]), None, inputs, outputs)
+        return output
+
+    def connect(
+        self, layer: nn.Module | None, slot: Slot | None, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    ) -> None:
+        """A node between the tensors that a call takes and those that it gives."""
+        distinct = list({id(tensor): tensor for tensor in inputs}.values())
+        sources = {node: None for tensor in distinct if (node := self.made_by.get(tensor)) is not None}
+        node = _Node(layer, slot, next(iter(sources), None) if len(distinct) == 1 else None)
+        for source in sources:
+            source.users.append(node)
+        for tensor in outputs:
+            self.made_by[tensor] = node
+        self.nodes.append(node)
+
+    def surroundings(self) -> dict[Slot, list[Surroundings]]:
+        found: dict[Slot, list[Surroundings]] = defaultdict(list)
+        for node in self.nodes:
+            if node.slot is not None:
+                before, since = self._walk(node, _previous)
+                after, between = self._walk(node, _next)
+                found[node.slot].append(Surroundings(before, after, tuple(between), tuple(since)))
+        return dict(found)
+
+    def _walk(self, node: _Node, step: Any) -> tuple[Slot | None, list[nn.Module]]:
+        """The first weighted layer that way, and what was passed; None if there is none, or no single way."""
+        passed: list[nn.Module] = []
+        here = step(node)
+        while here is not None and isinstance(here.layer, (*WEIGHTED, *PASSED)):
+            if isinstance(here.layer, WEIGHTED):
+                return here.slot, passed
+            passed.append(self.places[here.layer].module if here.layer in self.places else here.layer)
+            here = step(here)
+        return None, passed
+
+    def _inside_leaf(self) -> bool:
+        return any(map(_is_leaf, self.running))
+
+    def _note_function(self, name: str, args: Any, kwargs: Any, x: Tensor | None, outputs: Sequence[Tensor]) -> None:
+        ours, where = _calling_code()
+        shape, noise = () if x is None else tuple(x.shape), None
+        p: Any = None
+        if ours is not None and name in DRAWS:
+            if ours is self.frame:
+                return  # it draws more than once
+            self.frame, name = ours, ours.f_code.co_name
+            p, input = ours.f_locals.get("p"), ours.f_locals.get("input")
+            shape = tuple(input.shape) if isinstance(input, Tensor) else shape
+            if p is None or input is None:
+                return
+        elif name in ATTENTION:
+            position = 4 if name == ATTENTION[0] else 10
+            p = _argument(args, kwargs, position, "dropout_p") or 0.0
+            p = 0.0 if kwargs.get("training") is False else p
+        elif name in FUNCTIONS:
+            training = _argument(args, kwargs, 2, "training", "train")
+            p = 0.0 if training is False else _argument(args, kwargs, 1, "p")
+            noise = _noise_level(x, outputs)
+        elif name in MASKS:
+            keep = _argument(args, kwargs, 1, "p")
+            p = 1.0 - keep if isinstance(keep, float) else None
+        else:
+            return
+        if p != 0:
+            self._note(self.running[-1], name, None if p is None else float(p), shape, noise, where)
+
+    def _note(self, module: nn.Module, function: str | None, *facts: Any) -> None:
+        place = self.places[module]
+        self.calls.append(Call(place.name, place.module, function, *facts))
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    """What counts as one call: the functions inside are its own."""
+    return not module._modules or isinstance(module, (*WEIGHTED, *PASSED, *DROPOUTS))
+
+
+def _previous(node: _Node) -> _Node | None:
+    return node.source if node.source is not None and len(node.source.users) == 1 else None
+
+
+def _next(node: _Node) -> _Node | None:
+    return node.users[0] if len(node.users) == 1 and node.users[0].source is node else None
+
+
+def _as_layer(name: str, args: Any, kwargs: Any, output: Tensor) -> nn.Module | None:
+    """A function call as the layer that does the same, if it is one that neighbours may see past."""
+    if name in ELEMENTWISE:
+        return nn.Identity()
+    if name in POOLING:
+        known = {key: value for key, value in kwargs.items() if value is not None and key != "return_indices"}
+        return POOLING[name](*args[1:], **known)  # type: ignore[no-any-return]
+    if name in ("flatten", "view", "reshape") and args and isinstance(args[0], Tensor):
+        before, after = args[0].shape, output.shape
+        if before == after:
+            return nn.Identity()
+        if name == "flatten":
+            return nn.Flatten(
+                **{"start_dim": 0, **dict(zip(("start_dim", "end_dim"), args[1:], strict=False)), **kwargs}
+            )
+        if len(after) == 2 and before[:1] == after[:1]:
+            return nn.Flatten()
+    return None
+
+
+def _calling_code() -> tuple[FrameType | None, str]:
+    """The outermost frame of our own functions, if there is one, and file:line of the code that called them or torch.
+
+    The line is empty where torch's own layers make the call.
+    """
+    frame, ours = sys._getframe(3), None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == __file__:
+            return ours, ""
+        if file.startswith(OURS):
+            ours = frame
+        elif not file.startswith(TORCH):
+            return ours, f"{file}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ours, ""
+
+
+def _argument(args: Any, kwargs: Any, position: int, *names: str) -> Any:
+    if position < len(args):
+        return args[position]
+    return next((kwargs[name] for name in names if name in kwargs), None)
+
+
+def _tensors(*values: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _plain(compute: Any) -> Any:
+    """The result of what the recorder itself computes, unrecorded."""
+    with torch._C.DisableTorchFunction():
+        return compute()
+
+
+def _noise_level(x: Tensor | None, outputs: Sequence[Tensor]) -> float | None:
+    """||y - x||^2 / ||x||^2, or None if it cannot be known."""
+    if x is None or not outputs or outputs[0].shape != x.shape or x.is_meta or not x.is_floating_point():
+        return None
+
+    def ratio() -> float:
+        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+        noise, signal = (float(torch.linalg.vector_norm(one.to(wide))) for one in (outputs[0] - x, x))
+        return (noise / signal) ** 2 if signal > 0 else 0.0
+
+    return _plain(ratio)  # type: ignore[no-any-return]
