@@ -44,8 +44,6 @@ figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for rank, unit in enumerate(order):
     axes.plot(steps, history[:, unit], color=plt.cm.viridis(rank / 63), linewidth=1)
 axes.axhline(1 / 64, color="black", linestyle="--", linewidth=1)
-axes.annotate(
-    "1/64", (steps[-1], 1 / 64), xytext=(6, 0), textcoords="offset points", va="center", annotation_clip=False
-)
+axes.text(1.01 * steps[-1], 1 / 64, "1/64", va="center")
 axes.set(xlabel="step", ylabel="probability $p_i$ of a unit", xlim=(0, steps[-1]), ylim=(0, None))
 plt.show()

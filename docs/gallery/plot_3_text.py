@@ -2,8 +2,8 @@
 Text in a pipeline
 ==================
 
-``DropoutSGDClassifier`` stands where ``SGDClassifier`` stood. Here it learns from documents that are made up: two topics
-share most words, and a few words tell them apart.
+``DropoutSGDClassifier`` stands where ``SGDClassifier`` stood. Here it learns from documents that are made up:
+two topics use the same words, a little more or less often.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,7 @@ from evodrop.linear import DropoutSGDClassifier
 rng = np.random.default_rng(0)
 words = np.array([f"word{i}" for i in range(5_000)])
 frequency = 1 / np.arange(1, 5_001)  # Zipf's law
-tilt = np.exp(0.5 * rng.normal(size=5_000))
+tilt = np.exp(0.2 * rng.normal(size=5_000))
 labels = rng.permutation(np.arange(2_000) % 2)
 topics = [frequency * tilt, frequency / tilt]
 texts = [" ".join(rng.choice(words, 60, p=topics[label] / topics[label].sum())) for label in labels]
@@ -41,6 +41,6 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained
 left.boxplot([100 * np.array(values) for values in errors.values()], widths=0.5)
 left.set_xticks([1, 2], ["SGDClassifier", "Dropout-\nSGDClassifier"])
 left.set_ylabel("test error in %")
-right.plot(np.arange(1, len(history) + 1), [100 * epoch["error"] for epoch in history], marker=".")
+right.plot(100 * np.array(history["train_error"]), marker=".")
 right.set(xlabel="epoch", ylabel="training error in %")
 plt.show()

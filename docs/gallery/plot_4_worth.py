@@ -16,8 +16,8 @@ found = report(X, rate=0.5)
 print(found)
 
 # %%
-# On the left, the price of each noise: how much it adds to the squared norm of the data. On the right, the probabilities of
-# the units, sorted: the flatter they are, the less there is to gain.
+# On the left, the price of each noise: how much it adds to the squared norm of the data. On the right, the
+# probabilities of the units, sorted: the flatter they are, the less there is to gain.
 
 names = [prediction.noise for prediction in found.predictions]
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.6), layout="constrained")
