@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test stress lint bench clean
+.PHONY: help demo test stress lint bench docs docs-serve dist clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
 
 demo: .venv/installed  ## the six usual methods on one network and the bundled digits, live, and a report in HTML
 	$(BIN)/evodrop compare
@@ -18,10 +19,13 @@ test: .venv/installed  ## the whole test suite, with the examples in the docstri
 stress: .venv/installed  ## runs and commands killed at 40 random moments each, 10,000 mutated files per format: hours
 	EVODROP_STRESS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stress
 
-lint: .venv/installed  ## style and types
+lint: .venv/installed  ## style, types, spelling, workflows and packaging
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/zizmor --offline --quiet .
+	$(BIN)/repo-review --show err .
 
 bench: .venv/installed  ## ours against the peers in one run: prints a table, writes JSON
 	$(BIN)/python benchmarks/dropout.py
@@ -30,11 +34,25 @@ bench: .venv/installed  ## ours against the peers in one run: prints a table, wr
 	$(BIN)/python benchmarks/zoo.py
 	$(BIN)/python benchmarks/scaling.py
 
+docs: .venv/installed  ## the site, in docs/_build/html; a warning or a broken link is an error
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --nitpicky docs docs/_build/html
+
+docs-serve: docs  ## the same, shown at http://localhost:8000
+	$(BIN)/python -m http.server --bind localhost --directory docs/_build/html 8000
+
+dist: .venv/installed  ## wheel and sdist in dist/; the wheel is tried in an empty environment, without extras
+	rm -rf dist build/empty
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet dist/*.whl
+	cd build && empty/bin/python -W error ../tests/installed.py ../dist/*.whl
+
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned versions into .venv: a minute or two, some 2.5 GB"
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet 'pip>=25.1' # the first that reads dependency groups
+	$(BIN)/python -m pip install --quiet --group dev --editable '.[lab,dask]'
 	touch $@
 
-clean:  ## forget .venv
-	rm -rf .venv
+clean:  ## forget .venv, and what was built
+	rm -rf .venv build dist docs/_build

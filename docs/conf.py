@@ -1,0 +1,117 @@
+"""The site: ``make docs`` builds it, ``make docs-serve`` shows it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
+
+import evodrop
+
+project = "evodrop"
+author = "The evodrop authors"
+copyright = author  # noqa: A001
+version = release = evodrop.__version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "gallery", "api/generated/*.part"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_fence_as_directive = ["math"]
+myst_heading_anchors = 3
+suppress_warnings = ["config.cache", "myst.header"]  # an included file may begin with its own title
+
+autosummary_generate = True
+autosummary_imported_members = False
+autodoc_typehints = "none"  # the signature has them, and napoleon's Args explain them
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_google_docstring = True
+napoleon_custom_sections = [("Shape", "notes_style")]
+# No inventory of another project is at hand offline, so its names cannot be links.
+nitpick_ignore_regex = [("py:.*", r"(?!evodrop\.).*"), ("py:.*", r"evodrop\..*\._.*"), ("py:.*", r"evodrop\._.*")]
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 0,
+    "within_subsection_order": "FileNameSortKey",
+    "abort_on_example_error": True,
+    "reset_modules": ("matplotlib",),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "evodrop"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options: dict[str, Any] = {
+    "show_prev_next": False,
+    "navbar_align": "left",
+    "header_links_before_dropdown": 6,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"index": [], "changelog": [], "contributing": []}
+
+ROOT = Path(__file__).parents[1]
+PAGES = {  # files of the repository that the site shows on pages of its own
+    "CHANGELOG.md": "changelog",
+    "CONTRIBUTING.md": "contributing",
+    "README.md": "index",
+    "results/README.md": "results",
+}
+
+
+class LinksToTheRepository(SphinxPostTransform):
+    """Files link to each other as they do in the repository. Here a file is its page, or its name in plain text.
+
+    A link to what is neither a page nor a file stays, and Sphinx warns of it.
+    """
+
+    default_priority = 5  # before links are resolved
+
+    def run(self, **_: Any) -> None:
+        for link in list(self.document.findall()):
+            target = link.get("reftarget", "") if isinstance(link, nodes.Element) else ""
+            if link.__class__.__name__ not in ("pending_xref", "download_reference") or "://" in target:
+                continue
+            path = target.partition("#")[0]
+            for folder in (ROOT / "docs", ROOT, ROOT / "results"):
+                file = Path(os.path.normpath(folder / path))
+                if path and file.exists() and file.is_relative_to(ROOT):
+                    break
+            else:
+                continue
+            name = file.relative_to(ROOT).as_posix()
+            if name == "results":
+                name = "results/README.md"
+            if name in PAGES or (name.startswith("docs/") and name.endswith(".md")):
+                page = PAGES.get(name, name.removeprefix("docs/").removesuffix(".md"))
+                uri = self.app.builder.get_relative_uri(self.env.docname, page)
+                new = nodes.reference("", "", *link.children, internal=True, refuri=uri)
+            else:
+                new = nodes.literal("", name)
+            link.replace_self(new)
+
+
+def setup(app: Sphinx) -> None:
+    app.add_post_transform(LinksToTheRepository)
