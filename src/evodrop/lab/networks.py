@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -39,81 +39,53 @@ __all__ = ["NETWORKS", "Network", "ResponseNorm", "build_network", "initialize"]
 
 M = TypeVar("M", bound=nn.Module)
 MakeDropout = Callable[[], nn.Module | None]  # makes one fresh layer; None leaves its place empty
+Layers = Mapping[str, nn.Module | None]
 _max_pool, _mean_pool = (partial(pool, ceil_mode=True) for pool in (nn.MaxPool2d, nn.AvgPool2d))
 
 
 def digits(dropout: MakeDropout) -> nn.Sequential:
     """A perceptron with dropout on both of its hidden layers."""
     return _stack(
-        flatten=nn.Flatten(),
-        fc1=nn.Linear(64, 150),
-        relu1=nn.ReLU(),
-        dropout1=dropout(),
-        fc2=nn.Linear(150, 150),
-        relu2=nn.ReLU(),
-        dropout2=dropout(),
-        fc3=nn.Linear(150, 10),
+        {"flatten": nn.Flatten()},
+        {"fc1": nn.Linear(64, 150), "relu1": nn.ReLU(), "dropout1": dropout()},
+        {"fc2": nn.Linear(150, 150), "relu2": nn.ReLU(), "dropout2": dropout()},
+        {"fc3": nn.Linear(150, 10)},
     )
 
 
 def mnist(dropout: MakeDropout) -> nn.Sequential:
     """Two convolutions, and dropout on the 150 units of the first fully connected layer."""
     return _stack(
-        conv1=nn.Conv2d(1, 32, 4),
-        pool1=_max_pool(2, 2),
-        relu1=nn.ReLU(),
-        conv2=nn.Conv2d(32, 64, 5),
-        pool2=_max_pool(3, 3),
-        relu2=nn.ReLU(),
-        flatten=nn.Flatten(),
-        fc1=nn.Linear(64 * 3 * 3, 150),
-        relu3=nn.ReLU(),
-        dropout=dropout(),
-        fc2=nn.Linear(150, 10),
+        {"conv1": nn.Conv2d(1, 32, 4), "pool1": _max_pool(2, 2), "relu1": nn.ReLU()},
+        {"conv2": nn.Conv2d(32, 64, 5), "pool2": _max_pool(3, 3), "relu2": nn.ReLU(), "flatten": nn.Flatten()},
+        {"fc1": nn.Linear(64 * 3 * 3, 150), "relu3": nn.ReLU(), "dropout": dropout()},
+        {"fc2": nn.Linear(150, 10)},
     )
 
 
-def _convolutions(padding: int, size: int) -> dict[str, nn.Module]:
+def _convolutions(padding: int, size: int) -> list[Layers]:
     """What SVHN, CIFAR-10 and CIFAR-100 share: two convolutions, and two local layers on pictures of ``size``."""
-    return {
-        "conv1": nn.Conv2d(3, 64, 5, padding=padding),
-        "pool1": _max_pool(3, 2),
-        "relu1": nn.ReLU(),
-        "rnorm1": ResponseNorm(64, 9, alpha=0.001),
-        "conv2": nn.Conv2d(64, 64, 5, padding=2),
-        "relu2": nn.ReLU(),
-        "rnorm2": ResponseNorm(64, 9, alpha=0.001),
-        "pool2": _max_pool(3, 2),
-        "local3": LocallyConnected2d(64, 64, 3, size, padding=1),
-        "relu3": nn.ReLU(),
-        "local4": LocallyConnected2d(64, 32, 3, size, padding=1),
-        "relu4": nn.ReLU(),
-        "flatten": nn.Flatten(),
-    }
+    norm1, norm2 = (ResponseNorm(64, 9, alpha=0.001) for _ in range(2))
+    return [
+        {"conv1": nn.Conv2d(3, 64, 5, padding=padding), "pool1": _max_pool(3, 2), "relu1": nn.ReLU()},
+        {"rnorm1": norm1, "conv2": nn.Conv2d(64, 64, 5, padding=2), "relu2": nn.ReLU(), "rnorm2": norm2},
+        {"pool2": _max_pool(3, 2), "local3": LocallyConnected2d(64, 64, 3, size, padding=1), "relu3": nn.ReLU()},
+        {"local4": LocallyConnected2d(64, 32, 3, size, padding=1), "relu4": nn.ReLU(), "flatten": nn.Flatten()},
+    ]
 
 
-def svhn(dropout: MakeDropout) -> nn.Sequential:
-    """Dropout on the 1152 units of the last local layer."""
-    head = {"fc1": nn.Linear(1152, 512), "relu5": nn.ReLU(), "fc10": nn.Linear(512, 10)}
-    return _stack(**_convolutions(padding=0, size=6), dropout=dropout(), **head)
-
-
-def cifar10(dropout: MakeDropout) -> nn.Sequential:
-    """As for SVHN, with padding in the first convolution and a smaller fully connected layer."""
-    head = {"fc1": nn.Linear(1152, 128), "relu5": nn.ReLU(), "fc10": nn.Linear(128, 10)}
-    return _stack(**_convolutions(padding=2, size=6), dropout=dropout(), **head)
+def svhn(dropout: MakeDropout, padding: int = 0, width: int = 512) -> nn.Sequential:
+    """Dropout on the 1152 units of the last local layer. CIFAR-10 has padding and a smaller fully connected layer."""
+    head = {"fc1": nn.Linear(1152, width), "relu5": nn.ReLU(), "fc10": nn.Linear(width, 10)}
+    return _stack(*_convolutions(padding, size=6), {"dropout": dropout()}, head)
 
 
 def cifar100(dropout: MakeDropout) -> nn.Sequential:
     """Dropout on the 128 units of the first of three fully connected layers."""
     return _stack(
-        **_convolutions(padding=2, size=8),
-        fc1=nn.Linear(2048, 128),
-        relu5=nn.ReLU(),
-        dropout=dropout(),
-        fc2=nn.Linear(128, 128),
-        relu6=nn.ReLU(),
-        fc100=nn.Linear(128, 100),
+        *_convolutions(padding=2, size=8),
+        {"fc1": nn.Linear(2048, 128), "relu5": nn.ReLU(), "dropout": dropout()},
+        {"fc2": nn.Linear(128, 128), "relu6": nn.ReLU(), "fc100": nn.Linear(128, 100)},
     )
 
 
@@ -121,26 +93,17 @@ def cifar10_caffe(dropout: MakeDropout, normalised: bool, unit: Callable[[], nn.
     """The BN panel: three convolutions, batch normalisation or none, and dropout on the 4096 units of the last."""
     bn1, bn2, bn3 = (nn.BatchNorm2d(channels) if normalised else None for channels in (32, 32, 64))
     return _stack(
-        conv1=nn.Conv2d(3, 32, 5, padding=2),
-        pool1=_max_pool(3, 2),
-        bn1=bn1,
-        unit1=unit(),
-        conv2=nn.Conv2d(32, 32, 5, padding=2),
-        bn2=bn2,
-        unit2=unit(),
-        pool2=_mean_pool(3, 2),
-        conv3=nn.Conv2d(32, 64, 5, padding=2),
-        bn3=bn3,
-        unit3=unit(),
-        dropout=dropout(),
-        pool3=_mean_pool(3, 2),
-        flatten=nn.Flatten(),
-        fc1=nn.Linear(1024, 10),
+        {"conv1": nn.Conv2d(3, 32, 5, padding=2), "pool1": _max_pool(3, 2), "bn1": bn1, "unit1": unit()},
+        {"conv2": nn.Conv2d(32, 32, 5, padding=2), "bn2": bn2, "unit2": unit(), "pool2": _mean_pool(3, 2)},
+        {"conv3": nn.Conv2d(32, 64, 5, padding=2), "bn3": bn3, "unit3": unit(), "dropout": dropout()},
+        {"pool3": _mean_pool(3, 2), "flatten": nn.Flatten(), "fc1": nn.Linear(1024, 10)},
     )
 
 
-def _stack(**layers: nn.Module | None) -> nn.Sequential:
-    return nn.Sequential(OrderedDict((name, layer) for name, layer in layers.items() if layer is not None))
+def _stack(*stages: Layers) -> nn.Sequential:
+    """Layers by name, stage after stage; a place that is None stays empty."""
+    layers = ((name, layer) for stage in stages for name, layer in stage.items() if layer is not None)
+    return nn.Sequential(OrderedDict(layers))
 
 
 BETA = 0.75  # of every network of the paper, and x^-0.75 needs no pow: r sqrt(r) with r = 1 / sqrt(x)
@@ -242,7 +205,7 @@ NETWORKS: dict[str, Network] = {
     "digits": Network(digits, 1, 8, 10),
     "mnist": Network(mnist, 1, 24, 10),
     "svhn": Network(svhn, 3, 28, 10),
-    "cifar10": Network(cifar10, 3, 24, 10),
+    "cifar10": Network(partial(svhn, padding=2, width=128), 3, 24, 10),
     "cifar100": Network(cifar100, 3, 32, 100),
     "cifar10-nobn": Network(partial(cifar10_caffe, normalised=False), 3, 32, 10),
     "cifar10-bn": Network(partial(cifar10_caffe, normalised=True), 3, 32, 10),

@@ -103,7 +103,7 @@ class Panel:
             unknown = [name for name in methods if name not in known]
             if unknown or not methods:
                 words = ", ".join(map(repr, unknown)) or "none"
-                raise ValueError(f"methods name {words}, but those of {self.id} are {', '.join(known)}")
+                raise ValueError(f"--methods names {words}, but those of {self.id} are {', '.join(known)}")
             changes["variants"] = tuple(variant for variant in self.variants if variant.name in methods)
         if grid is not None:
             changes["grid"] = tuple(dict.fromkeys(map(float, grid)))
@@ -182,28 +182,38 @@ def _examples(dataset: str) -> int:
     return entry.train if entry.test else entry.train - entry.train // 5
 
 
+def _panel(dataset: str, network: str, challenger: str, added: Sequence[str], **fields: Any) -> Panel:
+    """Standard dropout against the paper's proposal; what is added is also run, and not in the paper."""
+    return Panel(
+        dataset=dataset,
+        network=network,
+        examples=_examples(dataset),
+        variants=(
+            Variant("standard", network, "standard"),
+            Variant(challenger, network, challenger),
+            _matched_noise(network, challenger),
+            *(Variant(method, network, method, added=True) for method in added),
+        ),
+        baseline="standard",
+        challenger=challenger,
+        **fields,
+    )
+
+
 def _matched_noise(network: str, method: str) -> Variant:
     return Variant(f"{method}, matched noise", network, method, "noise", added=True, short=f"{method}-noise")
 
 
 def _linear(dataset: str, name: str, place: str, grid: tuple[float, ...] = LINEAR_GRID, suffix: str = "") -> Panel:
     by_paper = ", steps of the paper" if suffix else ""
-    return Panel(
+    return _panel(
+        dataset,
+        LINEAR,
+        "data-dependent",
+        added=("water-filling", "none"),
         id=f"fig1-{dataset}{suffix}",
         place=place,
         title=f"data-dependent against standard dropout: logistic regression on {name}{by_paper}",
-        dataset=dataset,
-        network=LINEAR,
-        examples=_examples(dataset),
-        variants=(
-            Variant("standard", LINEAR, "standard"),
-            Variant("data-dependent", LINEAR, "data-dependent"),
-            _matched_noise(LINEAR, "data-dependent"),
-            Variant("water-filling", LINEAR, "water-filling", added=True),
-            Variant("none", LINEAR, "none", added=True),
-        ),
-        baseline="standard",
-        challenger="data-dependent",
         grid=grid,
         good_step=0.1 if grid == LINEAR_GRID else 1.0,
         epochs=30,
@@ -215,26 +225,10 @@ def _linear(dataset: str, name: str, place: str, grid: tuple[float, ...] = LINEA
     )
 
 
-def _deep(dataset: str, name: str, place: str, epochs: int, good_step: float) -> Panel:
-    return Panel(
-        id=f"fig2-{dataset}",
-        place=place,
-        title=f"evolutional against standard dropout: the paper's network for {name}",
-        dataset=dataset,
-        network=dataset,
-        examples=_examples(dataset),
-        variants=(
-            Variant("standard", dataset, "standard"),
-            Variant("evolutional", dataset, "evolutional"),
-            _matched_noise(dataset, "evolutional"),
-            Variant("none", dataset, "none", added=True),
-        ),
-        baseline="standard",
-        challenger="evolutional",
-        grid=DEEP_GRID,
-        good_step=good_step,
-        epochs=epochs,
-    )
+def _deep(dataset: str, name: str, place: str, **fields: Any) -> Panel:
+    title = f"evolutional against standard dropout: the paper's network for {name}"
+    fields |= {"id": f"fig2-{dataset}", "place": place, "title": title, "grid": DEEP_GRID}
+    return _panel(dataset, dataset, "evolutional", added=("none",), **fields)
 
 
 _BATCH_NORMALISATION = Panel(
