@@ -212,7 +212,7 @@ def test_reproduce_lists_the_panels(folder, capsys):
 
 
 def test_methods_that_a_panel_lacks_are_named():
-    with pytest.raises(ValueError, match=r"--methods names 'gaussian', but those of fig1-bn are plain, bn, bn-standard, "):
+    with pytest.raises(ValueError, match=r"--methods names 'gaussian', but those of fig1-bn are plain, bn, "):
         find_panel("fig1-bn").cut(methods=("bn", "gaussian"))
     with pytest.raises(ValueError, match="--methods names none"):
         find_panel("fig1-bn").cut(methods=())

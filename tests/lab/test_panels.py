@@ -234,7 +234,10 @@ def test_a_quick_look_is_short_and_what_is_asked_for_goes_before_it():
         ({"grid": [0.1, -1]}, "numbers above 0"),
         ({"grid": [float("nan")]}, "numbers above 0"),
         ({"methods": []}, "--methods names none, but those of fig2-mnist are standard, evolutional"),
-        ({"methods": ["standard", "dropconnect"]}, "name 'dropconnect', but those of fig2-mnist are standard"),
+        (
+            {"methods": ["standard", "dropconnect"]},
+            "--methods names 'dropconnect', but those of fig2-mnist are standard",
+        ),
     ],
 )
 def test_bad_options_are_named(options, words):
