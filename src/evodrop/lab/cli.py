@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +35,6 @@ Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
 Names = Annotated[list[str], Argument(metavar="NAME...", help="names of `evodrop data list`")]
 ENDINGS = (".bz2", ".gz", ".svm", ".svmlight", ".libsvm", ".txt")  # of files of examples
 LAUNCHED = "TORCHELASTIC_RUN_ID"  # set by torchrun
-STOPPED = 130  # the exit code of what Ctrl-C ended
 OPTIONS = {"zero_based=True": "--zero-based", "n_features": "--features"}  # what evodrop.linear calls them
 
 app = typer.Typer(
@@ -48,6 +50,9 @@ app.add_typer(data_app, name="data")
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command and exit; what is wrong with its input is one line on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what the terminal's encoding lacks becomes a question mark
     try:
         app(arguments)
     except (ValueError, OSError, ImportError) as error:
@@ -346,8 +351,14 @@ def _command_line() -> str:
 def _leading(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
     """Whether this process does the command: under torchrun rank 0 does, and the others help it until it is done.
 
-    Ctrl-C ends the command in one line, since nothing is lost.
+    Ctrl-C or SIGTERM ends the command in one line, since nothing is lost. Torchrun has its own way to end its ranks.
     """
+
+    def terminate(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    if LAUNCHED not in os.environ and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, terminate)
     try:
         if LAUNCHED not in os.environ or os.environ.get("WORLD_SIZE", "1") == "1":
             yield True
@@ -360,9 +371,10 @@ def _leading(data: Path | None, cluster: str | None = None) -> Iterator[bool]:
 
         with joined(data) as leads:
             yield leads
-    except KeyboardInterrupt:
-        print("\nevodrop: stopped; the same command goes on from here", file=sys.stderr)
-        raise Exit(STOPPED) from None
+    except KeyboardInterrupt as stop:
+        by = " by SIGTERM" if stop.args else ""
+        print(f"\nevodrop: stopped{by}; the same command goes on from here", file=sys.stderr)
+        raise Exit(128 + (stop.args or (signal.SIGINT,))[0]) from None  # as a shell counts
 
 
 def _checked_out(folder: Path) -> Path:

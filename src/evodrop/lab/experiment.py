@@ -131,7 +131,8 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
         save(draw(outcome), out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
         write_verdicts([verdict for outcome in outcomes for verdict in outcome.verdicts], out / VERDICTS_FILE)
-    write_whole(out / NAME, make_page(outcomes, command).encode(), shared=True)  # a report may be made at any time
+    page = make_page(outcomes, command).encode(errors="replace")  # a name of a file need not be text
+    write_whole(out / NAME, page, shared=True)  # a report may be made at any time
     return outcomes
 
 

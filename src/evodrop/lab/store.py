@@ -91,8 +91,9 @@ def _resumed(training: Training, folder: Path) -> list[Any]:
     path, environment = folder / RECORDS, describe_environment(training.ranks)
     header: Line = {"run": training.run.to_dict(), "data": training.fingerprint, "environment": environment}
     header["git"] = describe_git()
-    if (folder / CHECKPOINT).is_dir():
-        raise RecordsError(f"{folder / CHECKPOINT} is a folder, but a checkpoint is a file; move it away")
+    if (folder / CHECKPOINT).exists() and not (folder / CHECKPOINT).is_file():  # a device could be read for ever
+        kind = "a folder" if (folder / CHECKPOINT).is_dir() else "a pipe or a device"
+        raise RecordsError(f"{folder / CHECKPOINT} is {kind}, but a checkpoint is a file; move it away")
     lines = _parsed(path.read_bytes(), path) if path.is_file() else []
     _check_identity(lines, header, path)
     if lines[1:] and lines[-1].get("status") in FINAL:
@@ -223,7 +224,7 @@ def _append(path: Path, line: Mapping[str, Any], *, flush: bool = False, new_lin
 
     With ``new_line`` what a kill has torn stays a line of its own.
     """
-    with open(path, "ab") as file:
+    with _writing(path), open(path, "ab") as file:
         file.write(b"\n" * (new_line and file.tell() > 0) + _text([line]))
         if flush:
             file.flush()
@@ -252,11 +253,22 @@ def locked(folder: Folder, patience: float = 0.0) -> Iterator[None]:
             f"{path} cannot be locked ({error}): this file system has no locks; name an --out on a local disk"
         ) from error
     try:
-        path.write_text(f"{os.getpid()} {socket.gethostname()}\n")
+        with _writing(path):
+            path.write_text(f"{os.getpid()} {socket.gethostname()}\n")
         yield
     finally:
         path.unlink(missing_ok=True)  # while the lock is held: nobody else's file can be meant
         lock.release()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What goes wrong while a file is written, as on a full disk, becomes an error that names it and says what helps."""
+    try:
+        yield
+    except OSError as error:
+        words = f"{path} cannot be written ({error.strerror}); make room on its disk, or name another folder"
+        raise OSError(f"{words}. What is done is kept, and the same command goes on from there") from error
 
 
 def write_whole(path: Path, data: bytes, *, shared: bool = False) -> None:
@@ -266,7 +278,7 @@ def write_whole(path: Path, data: bytes, *, shared: bool = False) -> None:
     """
     part = path.with_name(f".evodrop-{secrets.token_hex(8)}.part" if shared else f".{path.name}.part")
     try:
-        with open(part, "wb") as file:
+        with _writing(path), open(part, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -212,23 +212,23 @@ class _Recorder(TorchFunctionMode):
 
     def leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         self.running.pop()
-        input = self.given.pop()
+        given = self.given.pop()
         outputs = _tensors(output)
         if output is None:  # of a call that raised an error, which the model may deal with
             return
         self.called.add(module)
-        shape = () if input is None else tuple(input.shape)
+        shape = () if given is None else tuple(given.shape)
         if isinstance(module, DROPOUTS):
-            plain = input
+            plain = given
             if isinstance(module, WeightedDropout) and isinstance(args[0] if args else None, Tensor):
-                plain = _plain(lambda: module._product(input, module.weight, module.bias))
+                plain = _plain(lambda: module._product(given, module.weight, module.bias))
             self._note(module, None, float(module.p), shape, _noise_level(plain, outputs))
         elif isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
             self._note(module, "inside", float(module.dropout), shape, None)
         if _is_leaf(module) and not self._inside_leaf():
             self.connect(module, self.places[module].slot, _tensors(args, kwargs), outputs)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         relevant = name in FUNCTIONS or name in ATTENTION or name in DRAWS
@@ -291,9 +291,9 @@ class _Recorder(TorchFunctionMode):
             if ours is self.frame:
                 return  # it draws more than once
             self.frame, name = ours, ours.f_code.co_name
-            p, input = ours.f_locals.get("p"), ours.f_locals.get("input")
-            shape = tuple(input.shape) if isinstance(input, Tensor) else shape
-            if p is None or input is None:
+            p, given = ours.f_locals.get("p"), ours.f_locals.get("input")
+            shape = tuple(given.shape) if isinstance(given, Tensor) else shape
+            if p is None or given is None:
                 return
         elif name in ATTENTION:
             position = 4 if name == ATTENTION[0] else 10

@@ -132,19 +132,19 @@ def _remark(function: str | None, p: float | None, module: nn.Module) -> str:
 
 def _units(call: Call) -> tuple[int, ...] | None:
     """The dimensions that are units; None for what is dropped inside of a layer or a function."""
-    input, module = torch.empty(call.shape, device="meta"), call.module
+    x, module = torch.empty(call.shape, device="meta"), call.module
     if call.function is not None or not call.shape:
         return None
     if isinstance(module, WeightedDropout):
         by_class = (-3, -2, -1) if isinstance(module, NoisyConv2d) else -1
-        return checked_dims(input, by_class)
+        return checked_dims(x, by_class)
     if isinstance(module, nn.FeatureAlphaDropout):
-        return (min(1, input.ndim - 1),)
+        return (min(1, x.ndim - 1),)
     for kind, batched in CHANNELS.items():
         if isinstance(module, kind):  # of three dimensions, Dropout2d takes the second for the channels
-            return (0 if input.ndim < batched and kind is not nn.Dropout2d else 1,)
+            return (0 if x.ndim < batched and kind is not nn.Dropout2d else 1,)
     dims: Any = getattr(module, "unit_dims", None), getattr(module, "batched", None)
-    return find_dims(input, *dims)[0]
+    return find_dims(x, *dims)[0]
 
 
 def _cells(record: DropoutRecord) -> list[str]:

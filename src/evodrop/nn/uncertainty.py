@@ -133,8 +133,8 @@ def mc_predict(
                 part = model(*(one[some] for one in args), **{name: one[some] for name, one in kwargs.items()})
                 if not isinstance(part, Tensor):
                     raise TypeError(
-                        f"the model gives a {type(part).__name__}, but mc_predict takes one that gives a tensor; wrap it "
-                        "in a module whose forward returns the tensor that is meant"
+                        f"the model gives a {type(part).__name__}, but mc_predict takes one that gives a tensor; wrap "
+                        "it in a module whose forward returns the tensor that is meant"
                     )
                 parts.append(part)
             drawn.append(torch.cat(parts))
@@ -165,9 +165,9 @@ def _check_consistent(model: nn.Module) -> None:
         matched = getattr(layer, "match", "draws") == "noise" and not isinstance(layer, Evolving)
         if follows or matched or isinstance(layer, (WeightAwareLinear, WeightAwareConv2d)):
             raise ValueError(
-                f"consistent is True, but layer {name!r}, {layer}, follows the batch, so no mask is right for all rows. "
-                "Where the layer has a momentum, set it, as in layer.momentum = 0.1, and call the model on training data "
-                "in training mode: then the layer follows its running moments"
+                f"consistent is True, but layer {name!r}, {layer}, follows the batch, so no mask is right for all "
+                "rows. Where the layer has a momentum, set it, as in layer.momentum = 0.1, and call the model on training "
+                "data in training mode: then the layer follows its running moments"
             )
 
 
