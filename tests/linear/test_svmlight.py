@@ -380,3 +380,41 @@ def test_the_purpose(tmp_path):
     for X, y in iter_svmlight(path, 30):
         model.partial_fit(X, y, classes=[-1, 1])
     assert model.predict([[1, 0], [0, 1]]).tolist() == [1, -1]
+
+
+BOMBS = {
+    "bz2": lambda path: path.write_bytes(bz2.compress(b"0" * 20_000_000) * 100),
+    "gzip": lambda path: path.write_bytes(gzip.compress(b"1 1:1\n") + gzip.compress(bytes(20_000_000)) * 100),
+    "link": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("n_features", [None, 5])
+@pytest.mark.parametrize(
+    ("bomb", "words"),
+    [
+        ("bz2", r"data\.txt, line 1: it is longer than 16,777,216 bytes; .* raise max_line_bytes"),
+        ("gzip", r"data\.txt, line 2: it is longer than 16,777,216 bytes"),
+        ("link", r"data\.txt is a device or a socket, which may never end; give a file or a pipe"),
+    ],
+)
+def test_a_line_without_end_takes_little_memory(tmp_path, bomb, words, n_features):
+    """Two gigabytes of one line, in a few kilobytes."""
+    BOMBS[bomb](tmp_path / "data.txt")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=words):
+            list(iter_svmlight(tmp_path / "data.txt", n_features=n_features))
+        assert tracemalloc.get_traced_memory()[1] < 80_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_the_bound_on_a_line_is_a_parameter(tmp_path, packing):
+    path = written(tmp_path, b"1 1:1\n1 2:2\n# a remark\n", packing)
+    assert rows_of(path, max_line_bytes=11) == ([[1, 0], [0, 2]], [1, 1])
+    with pytest.raises(ValueError, match=r"data\.txt, line 3: it is longer than 10 bytes"):
+        list(iter_svmlight(path, max_line_bytes=10))
+    with pytest.raises(ValueError, match="max_line_bytes is 0"):
+        iter_svmlight(path, max_line_bytes=0)

@@ -11,6 +11,7 @@ import stat
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = ["iter_svmlight"]
 
 PLAIN = b"0123456789+-.eE: \t\r\n"  # scikit-learn's parser reads a line of these rightly, or refuses it
 LARGEST_INDEX = 2**31 - 1
+LONGEST_LINE = 2**24  # bytes: a million features, and far less than memory
 Chunk = tuple[sparse.csr_array, Floats]
 
 
@@ -35,6 +37,7 @@ def iter_svmlight(
     n_features: int | None = None,
     zero_based: bool = False,
     dtype: npt.DTypeLike = np.float64,
+    max_line_bytes: int = LONGEST_LINE,
 ) -> Iterator[Chunk]:
     """The examples of an svmlight (LIBSVM) file as pairs (X, y) of chunk_rows rows, the last pair perhaps of fewer.
 
@@ -44,11 +47,13 @@ def iter_svmlight(
     cannot be seen if what is left is an example.
 
     Args:
-        path: the file, plain or packed by gzip or bzip2; its first bytes decide, not its name.
+        path: the file, plain or packed by gzip or bzip2; its first bytes decide, not its name. A device is refused.
         chunk_rows: how many rows a chunk has.
         n_features: how many columns X has. None reads the file once more, beforehand, to find its largest index.
         zero_based: whether the first feature has index 0; LIBSVM's has 1.
         dtype: of X, float64 or float32. y is of float64.
+        max_line_bytes: a longer line raises a ValueError before it takes memory: a few packed kilobytes can hold a line
+            of many gigabytes. The default, 16 MiB, is about a million features.
 
     Examples:
         >>> import pathlib, tempfile
@@ -67,17 +72,23 @@ def iter_svmlight(
         raise ValueError(f"zero_based is {zero_based!r}, but it takes True or False: a chunk does not show which")
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise ValueError(f"dtype is {dtype!r}, but it takes float64 or float32")
-    if stat.S_ISFIFO(os.stat(path).st_mode) and n_features is None:
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISDIR(mode)):  # to open a folder is an error by itself
+        raise ValueError(f"{os.fspath(path)} is a device or a socket, which may never end; give a file or a pipe")
+    if stat.S_ISFIFO(mode) and n_features is None:
         raise ValueError(f"{os.fspath(path)} is a pipe, which can be read only once: give n_features")
     options = {"zero_based": bool(zero_based), "dtype": np.dtype(dtype)}
-    return _chunks(os.fspath(path), chunk_rows, n_features, options)
+    longest = checked_integer(max_line_bytes, "max_line_bytes")
+    return _chunks(os.fspath(path), chunk_rows, n_features, longest, options)
 
 
-def _chunks(path: str, chunk_rows: int, n_features: int | None, options: dict[str, Any]) -> Iterator[Chunk]:
+def _chunks(
+    path: str, chunk_rows: int, n_features: int | None, longest: int, options: dict[str, Any]
+) -> Iterator[Chunk]:
     if n_features is None:
-        n_features = max(X.shape[1] for X, _ in _chunks(path, chunk_rows, 0, options))
+        n_features = max(X.shape[1] for X, _ in _chunks(path, chunk_rows, 0, longest, options))
     options = options | {"n_features": n_features or None}
-    with closing(_rows(path)) as rows:
+    with closing(_rows(path, longest)) as rows:
         for first in rows:
             yield _chunk(path, [first, *islice(rows, chunk_rows - 1)], options)
 
@@ -117,7 +128,7 @@ def _parse(lines: list[bytes], options: dict[str, Any]) -> Chunk:
     return sparse.csr_array((X.data, X.indices.astype(width), X.indptr.astype(width)), shape=X.shape), y
 
 
-def _rows(path: str) -> Generator[tuple[int, bytes]]:
+def _rows(path: str, longest: int) -> Generator[tuple[int, bytes]]:
     """The lines that hold an example, with their numbers in the file, from 1."""
     number = found = 0
     with open(path, "rb") as packed:
@@ -125,7 +136,13 @@ def _rows(path: str) -> Generator[tuple[int, bytes]]:
         text: Any = gzip.GzipFile(fileobj=packed) if start.startswith(b"\x1f\x8b") else packed
         text = bz2.BZ2File(packed) if start == b"BZh" else text
         try:
-            for number, line in enumerate(text, 1):
+            lines = iter(partial(text.readline, longest + 1), b"")
+            for number, line in enumerate(lines, 1):
+                if len(line) > longest:
+                    raise ValueError(
+                        f"{path}, line {number}: it is longer than {longest:,} bytes; if it is an example, raise "
+                        "max_line_bytes"
+                    )
                 if line.partition(b"#")[0].strip():
                     found += 1
                     yield number, line

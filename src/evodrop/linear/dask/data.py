@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from evodrop._checks import Array
-from evodrop.linear.svmlight import iter_svmlight
+from evodrop.linear.svmlight import LONGEST_LINE, iter_svmlight
 
 __all__ = ["read_svmlight"]
 
@@ -23,6 +23,7 @@ def read_svmlight(
     n_features: int | None = None,
     zero_based: bool = False,
     dtype: npt.DTypeLike = np.float64,
+    max_line_bytes: int = LONGEST_LINE,
 ) -> tuple[Any, Any]:
     """svmlight files as dask arrays: X of CSR blocks and y, a block for each file, read by workers when needed.
 
@@ -32,7 +33,7 @@ def read_svmlight(
         paths: the files, plain or packed by gzip or bzip2, as every worker sees them.
         n_features: how many columns X has. None lets the workers read the files once more, beforehand, to find the
             largest index.
-        zero_based, dtype: as in :func:`iter_svmlight`.
+        zero_based, dtype, max_line_bytes: as in :func:`iter_svmlight`.
 
     Examples:
         >>> import pathlib, tempfile
@@ -49,7 +50,8 @@ def read_svmlight(
 
     if isinstance(paths, str | os.PathLike) or not len(paths):
         raise ValueError(f"paths is {paths!r}, but it takes a list of at least one svmlight file")
-    paths, options = [os.fspath(path) for path in paths], {"zero_based": zero_based, "dtype": np.dtype(dtype)}
+    paths = [os.fspath(path) for path in paths]
+    options = {"zero_based": zero_based, "dtype": np.dtype(dtype), "max_line_bytes": max_line_bytes}
     if n_features is None:
         n_features = max(compute(*(delayed(_width)(path, options) for path in paths)))
     files = [delayed(_read, nout=2)(path, options | {"n_features": n_features}) for path in paths]
