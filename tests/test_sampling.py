@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
-
 from scipy.stats import binom, chisquare
 
 from evodrop import sampling
