@@ -497,7 +497,7 @@ def test_a_full_disk_is_an_error_and_the_run_can_go_on(tmp_path):
     """Run under a limit on the size of files, in a process of its own, since the limit cannot be lifted."""
     code = FULL.format(path=[str(Path(__file__).parents[1])], folder=str(tmp_path / "run"))
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "OSError: [Errno 27] File too large" in answer.stderr
+    assert "records.jsonl cannot be written (File too large); make room on its disk" in answer.stderr
     assert contents(tmp_path / "run")[-5:] == b'{"ite'
     live(tmp_path / "whole")
     live(tmp_path / "run")

@@ -206,7 +206,7 @@ def fill_rows(
                 if count == last:
                     count = rare_count(rates[i], bits, key, RARE + (U(i) << U(20)))
                 row[i] = count
-                total += count
+                total += int(count)
             used = key
             key = hashed(key + AGAIN * GOLDEN)  # for the next attempt, if there is one
         for t in range(k - total):

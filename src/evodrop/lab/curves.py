@@ -125,7 +125,10 @@ def _checked(where: Any, line: Mapping[str, Any], name: str, kind: type, rule: s
     """What a line holds under a name, if it is of this kind."""
     if not isinstance(line.get(name), kind):
         raise RecordsError(f"{where}: {name} is {line.get(name)!r:.80}, but it is {rule}")
-    return line[name]
+    value = line[name]
+    return (
+        value.encode(errors="replace").decode() if isinstance(value, str) else value
+    )  # JSON may hold half a character
 
 
 def _checked_layers(where: Any, records: Sequence[Any]) -> tuple[tuple[LayerStatistics, ...], ...]:

@@ -263,7 +263,7 @@ def locked(folder: Folder, patience: float = 0.0) -> Iterator[None]:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """What goes wrong while a file is written, as on a full disk, becomes an error that names it and says what helps."""
+    """An error while a file is written, as on a full disk, names the file and the remedy."""
     try:
         yield
     except OSError as error:

@@ -198,7 +198,7 @@ class _Recorder(TorchFunctionMode):
         self.calls: list[Call] = []
         self.called: set[nn.Module] = set()
         self.nodes: list[_Node] = []
-        self.made_by = WeakIdKeyDictionary()  # the node that a tensor comes from
+        self.made_by: Any = WeakIdKeyDictionary()  # the node that a tensor comes from
         self.running: list[nn.Module] = []
         self.given: list[Tensor | None] = []  # what each of them got
         self.frame: FrameType | None = None  # of the last call of a function of ours
@@ -220,7 +220,7 @@ class _Recorder(TorchFunctionMode):
         shape = () if given is None else tuple(given.shape)
         if isinstance(module, DROPOUTS):
             plain = given
-            if isinstance(module, WeightedDropout) and isinstance(args[0] if args else None, Tensor):
+            if isinstance(module, WeightedDropout) and given is not None:
                 plain = _plain(lambda: module._product(given, module.weight, module.bias))
             self._note(module, None, float(module.p), shape, _noise_level(plain, outputs))
         elif isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
@@ -271,7 +271,7 @@ class _Recorder(TorchFunctionMode):
 
     def _walk(self, node: _Node, step: Any) -> tuple[Slot | None, list[nn.Module]]:
         """The first weighted layer that way, and what was passed; None if there is none, or no single way."""
-        passed: list[nn.Module] = []
+        passed: list[Any] = []
         here = step(node)
         while here is not None and isinstance(here.layer, (*WEIGHTED, *PASSED)):
             if isinstance(here.layer, WEIGHTED):

@@ -222,6 +222,7 @@ class Evolving(_NoiseLayer):
 
     held = "running_sums"
     running_sums: Tensor | None
+    frozen = False  # follow the running moments as they are, and remember no batch: see mc_dropout
     function: Callable[..., Tensor]  # what the layer is a shell of
     independent = False
     batched: int | None = None  # dimensions of a batch, if the layer drops whole channels
@@ -281,10 +282,12 @@ class Evolving(_NoiseLayer):
     def _follow(self, input: Tensor) -> Tensor | None:
         """Remember this batch, and give (d,) second moments for the noise to follow; None: those of the input."""
         F.check_tensor(input)
+        if self.frozen and self.running_sums is not None:
+            return self.running_moments
         sums = local_sums(input, *F.find_dims(input, self.unit_dims, self.batched))
         if self.sync:
             sums = all_reduce_sums(sums, self.process_group)
-        if self.momentum is None:
+        if self.momentum is None or self.frozen:
             return moments_of(sums)
         before = torch.zeros_like(sums) if self.running_sums is None else self.running_sums
         if before.shape != sums.shape:

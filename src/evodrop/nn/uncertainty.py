@@ -58,19 +58,19 @@ def mc_dropout(model: nn.Module) -> Iterator[None]:
             "dropout that is no layer"
         )
     modes = [(module, module.training) for module in model.modules()]
-    evolving = [(layer, getattr(layer, "frozen", False)) for layer in dropouts if isinstance(layer, Evolving)]
+    evolving = [(layer, layer.frozen) for layer in dropouts if isinstance(layer, Evolving)]
     try:
         for module, _ in modes:
             # In eval mode a transformer's layer is one fused kernel, without its dropouts.
             module.training = _has_dropout(module) or isinstance(module, nn.TransformerEncoderLayer)
-        for layer, _ in evolving:
-            layer.frozen = True
+        for follower, _ in evolving:
+            follower.frozen = True
         yield
     finally:
-        for module, training in modes:
-            module.training = training
-        for layer, frozen in evolving:
-            layer.frozen = frozen
+        for module, was_training in modes:
+            module.training = was_training
+        for follower, was_frozen in evolving:
+            follower.frozen = was_frozen
 
 
 @torch.no_grad()
@@ -166,8 +166,8 @@ def _check_consistent(model: nn.Module) -> None:
         if follows or matched or isinstance(layer, (WeightAwareLinear, WeightAwareConv2d)):
             raise ValueError(
                 f"consistent is True, but layer {name!r}, {layer}, follows the batch, so no mask is right for all "
-                "rows. Where the layer has a momentum, set it, as in layer.momentum = 0.1, and call the model on training "
-                "data in training mode: then the layer follows its running moments"
+                "rows. Where the layer has a momentum, set it, as in layer.momentum = 0.1, and call the model on "
+                "training data in training mode: then the layer follows its running moments"
             )
 
 
