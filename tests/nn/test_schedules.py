@@ -51,7 +51,7 @@ def test_set_rate_counts_and_chooses():
 
 def test_what_is_wrong_is_a_sentence():
     for rate in (-0.1, 1.5, float("nan")):
-        with pytest.raises(ValueError, match="rate|p is"):
+        with pytest.raises(ValueError, match=r"rate|p is"):
             set_rate(model(), rate)
     with pytest.raises(ValueError, match="no dropout layer"):
         set_rate(nn.Sequential(nn.Linear(2, 2)), 0.5)
