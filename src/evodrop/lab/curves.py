@@ -126,9 +126,8 @@ def _checked(where: Any, line: Mapping[str, Any], name: str, kind: type, rule: s
     if not isinstance(line.get(name), kind):
         raise RecordsError(f"{where}: {name} is {line.get(name)!r:.80}, but it is {rule}")
     value = line[name]
-    return (
-        value.encode(errors="replace").decode() if isinstance(value, str) else value
-    )  # JSON may hold half a character
+    # JSON may hold half a character, which no page and no picture can show.
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _checked_layers(where: Any, records: Sequence[Any]) -> tuple[tuple[LayerStatistics, ...], ...]:
