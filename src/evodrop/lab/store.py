@@ -267,7 +267,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = f"{path} cannot be written ({error.strerror}); make room on its disk, or name another folder"
+        words = f"{path} cannot be written ({error.strerror or error}); make room on its disk, or name another folder"
         raise OSError(f"{words}. What is done is kept, and the same command goes on from there") from error
 
 
