@@ -45,22 +45,30 @@ def corrupted(examples, row, noise, step, d):
     return model.coefficients()[0][0]
 
 
-def plain_epochs(X, examples, orders, noise, options, averages, class_weights, coef, intercept):
+def plain_epochs(X, examples, orders, noise, options, averages, class_weights, coef, intercept, adagrad=False):
     """SGD by its definition, one dense vector after the other. Gives coefficients, intercepts and the sum of losses."""
     value, slope = SLOPES[LOSSES[options.loss]]
     coef, intercept = coef.copy(), intercept.copy()
     sums, shifts, averaged, total = np.zeros_like(coef), np.zeros_like(intercept), 0, 0.0
+    squares, intercept_squares = np.zeros_like(coef), np.zeros_like(intercept)
     for step, row in enumerate(np.concatenate(orders), 1):
         x = corrupted(examples, row, noise, step, X.shape[1])
         positive = np.arange(len(coef)) + (len(coef) == 1) == examples.labels[row]
         signs = np.where(positive, 1.0, -1.0)
         weights = examples.weights[row] * np.where(positive, class_weights[:, 1], class_weights[:, 0])
         margins = signs * (coef @ x + intercept)
-        eta = options.eta0 / step**options.power
-        change = -eta * weights * signs * slope(margins)
+        eta = options.eta0 / step**options.power * max(0.0, 1.0 - (step - 1) / options.steps)
+        gradient = weights * signs * slope(margins)
         total += (weights * value(margins)).sum()
-        coef = max(0.0, 1.0 - eta * options.alpha) * coef + np.outer(change, x)
-        intercept = intercept + change * options.fit_intercept
+        move, shift = np.outer(gradient, x), gradient
+        if adagrad:
+            squares, intercept_squares = squares + move**2, intercept_squares + shift**2
+            move, shift = (
+                np.divide(one, np.sqrt(of), out=np.zeros_like(one), where=of > 0)
+                for one, of in ((move, squares), (shift, intercept_squares))
+            )
+        coef = max(0.0, 1.0 - eta * options.alpha) * coef - eta * move
+        intercept = intercept - eta * shift * options.fit_intercept
         if averages:
             sums, shifts, averaged = sums + coef, shifts + intercept, averaged + 1
     return (sums / averaged, shifts / averaged, total) if averaged else (coef, intercept, total)
@@ -101,6 +109,8 @@ CLEAR = {
     "averages": False,
     "dtype": np.float64,
     "index": np.int32,
+    "steps": np.inf,
+    "adagrad": False,
 }
 CASES = [
     *({"loss": loss} for loss in LOSSES),
@@ -118,6 +128,12 @@ CASES = [
     {"dtype": np.float32, "dropout": "data-dependent"},
     {"dtype": np.float32, "index": np.int64, "dropout": "water-filling", "problems": 3},
     {"index": np.int64, "dropout": "uniform", "averages": True},
+    {"steps": 200.0, "dropout": "data-dependent", "alpha": 0.01},
+    {"steps": 50.0, "problems": 3, "averages": True},  # the steps after the last are 0
+    {"adagrad": True, "loss": "hinge"},
+    {"adagrad": True, "dropout": "data-dependent", "averages": True, "alpha": 0.01, "steps": 100.0},
+    {"adagrad": True, "dropout": "standard", "problems": 5, "jobs": 2, "averages": True},
+    {"adagrad": True, "intercept": False, "problems": 3, "dtype": np.float32},
 ]
 
 
@@ -126,16 +142,17 @@ def run_both(case, alpha=None, epochs=3):
     X, examples = random_examples(case["problems"], dtype=case["dtype"], index=case["index"])
     rng = np.random.default_rng(7)
     rates = case["eta0"], case["power"], case["alpha"] if alpha is None else alpha
-    options = StepOptions(LOSSES.index(case["loss"]), *rates, case["intercept"])
+    options = StepOptions(LOSSES.index(case["loss"]), *rates, case["intercept"], case["steps"])
     coef, intercept = rng.normal(size=(case["problems"], X.shape[1])), rng.normal(size=case["problems"])
     sides = rng.uniform(0.5, 2.0, (case["problems"], 2))
     noise = noise_for(case["dropout"], X, examples, weight_norms=np.linalg.norm(coef, axis=0))
-    model = Model(X.shape[1], case["problems"], case["averages"], case.get("jobs", 1))
+    model = Model(X.shape[1], case["problems"], case["averages"], case.get("jobs", 1), case["adagrad"])
     model.start_at(coef, intercept)
     orders = [rng.permutation(X.shape[0])[: 30 + epoch] for epoch in range(epochs)]
     losses = sum(model.run(examples, order, noise, options, SEED, sides) for order in orders)
     assert model.step == 1 + sum(map(len, orders))
-    expected = plain_epochs(X, examples, orders, noise, options, case["averages"], sides, coef, intercept)
+    begin = sides, coef, intercept, case["adagrad"]
+    expected = plain_epochs(X, examples, orders, noise, options, case["averages"], *begin)
     return X, model, losses, expected
 
 

@@ -230,7 +230,9 @@ def rounds_of(losses, epochs, local_epochs=1, stop=math.inf, **options):
         restarts.append(restart)
         return losses[len(restarts) - 1], 0.5, math.nan
 
-    fit = FitOptions.of(DropoutSGDClassifier(**{"tol": None, **options}))
+    fit = FitOptions.of(
+        DropoutSGDClassifier(**{"tol": None, "average": "tail", "learning_rate": "constant", **options})
+    )
     done = descend(take_round, history, fit, epochs, lambda: len(restarts) >= stop, local_epochs)
     assert history["loss"] == losses[: len(restarts)]
     return np.flatnonzero(restarts).tolist(), done, len(restarts)

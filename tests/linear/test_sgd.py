@@ -991,6 +991,7 @@ from evodrop.linear import DropoutSGDClassifier
 from evodrop.noise import MOST_DRAWS
 for X in ([[1.0], [2.0], [-1.0]], [[1.0, 1e-9], [2.0, 1e-9], [-1.0, 1e-9]]):
     options = {"k": MOST_DRAWS, "max_iter": 5, "tol": None, "shuffle": False, "random_state": 0}
+    options |= {"learning_rate": "invscaling", "eta0": 1.0, "average": "tail"}
     noisy = DropoutSGDClassifier(dropout="data-dependent", **options).fit(X, [1, 1, 0])
     clean = DropoutSGDClassifier(dropout="none", **{**options, "k": None}).fit(X, [1, 1, 0])
     print(abs(noisy.coef_ - clean.coef_).max() < 1e-3)
@@ -1028,3 +1029,35 @@ EXCUSED = {
 )
 def test_estimator_checks(estimator, check):
     check(estimator)
+
+
+def test_a_falling_step_size_takes_all_epochs():
+    """A tol of 10 stops any other schedule after twice ``n_iter_no_change`` epochs."""
+    options = {"tol": 10.0, "max_iter": 15, "random_state": 0}
+    epochs = {
+        name: DropoutSGDClassifier(learning_rate=name, **options).fit(DENSE, SIDES).n_iter_
+        for name in ("linear", "adagrad", "constant")
+    }
+    assert epochs == {"linear": 15, "adagrad": 15, "constant": 10}
+    stopped = DropoutSGDClassifier(early_stopping=True, n_iter_no_change=2, max_iter=500, random_state=0).fit(
+        DENSE, SIDES
+    )
+    assert stopped.n_iter_ < 500
+
+
+def test_the_step_size_falls_on_a_line_to_zero_in_the_last_epoch():
+    """From weights of zero, a hinge loss of slope 1 far from its corner moves the intercept by eta_t each step."""
+    empty, labels = sparse.csr_array((8, 3)), np.array([0, 1] * 4)
+    model = DropoutSGDClassifier(dropout="none", eta0=0.01, max_iter=2, shuffle=False).fit(empty, labels)
+    steps = 0.01 * (1 - np.arange(16) / 16)
+    assert model.intercept_[0] == pytest.approx(steps[1::2].sum() - steps[::2].sum(), rel=1e-12)
+
+
+def test_parts_have_no_last_epoch_so_their_steps_do_not_fall():
+    linear, constant = (
+        DropoutSGDClassifier(learning_rate=name, random_state=0).partial_fit(DENSE, SIDES, classes=[0, 1])
+        for name in ("linear", "constant")
+    )
+    np.testing.assert_array_equal(linear.coef_, constant.coef_)
+    with pytest.raises(ValueError, match="adagrad is chosen or not in the first call"):
+        linear.set_params(learning_rate="adagrad").partial_fit(DENSE, SIDES)

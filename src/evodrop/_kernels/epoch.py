@@ -49,6 +49,7 @@ class StepOptions(NamedTuple):
     power: float  # eta_t = eta0 / t^power
     alpha: float
     fit_intercept: bool
+    steps: float = math.inf  # after so many, eta has fallen to 0 on a straight line
 
 
 @compiled
@@ -121,6 +122,33 @@ def move(
                         weights[i, classes + c] += clock * (steps[c] * value)
 
 
+@inlined
+def move_adagrad(
+    weights: Floats,
+    indices: Array,
+    start: int,
+    stop: int,
+    values: Array,
+    first: int,
+    steps: Floats,
+    clock: float,
+    slopes: Floats,
+    squares: Floats,
+) -> None:
+    """As :func:`move`, with the step of each weight over the root of the sum of its squared gradients."""
+    classes = len(steps)
+    for j in range(stop - start):
+        value, i = values[U(first + j)], U(indices[U(start + j)])
+        for c in range(classes):
+            gradient = slopes[c] * value
+            if gradient != 0.0:
+                squares[i, c] += gradient * gradient
+                change = steps[c] * value / math.sqrt(squares[i, c])
+                weights[i, c] += change
+                if clock > 0.0:
+                    weights[i, classes + c] += clock * change
+
+
 @compiled
 def decay(weights: Floats, classes: int, clock: float, factor: float) -> None:
     """v *= factor; the lag takes the sum of the iterates so far, so that the clock can begin anew."""
@@ -143,19 +171,22 @@ def run_epoch(
     weights: Floats,
     intercepts: Floats,
     state: Floats,
+    squares: Floats,
     losses: Floats,
 ) -> None:
     """A step for each row of ``order``; adds up the losses at the corrupted rows, before each step.
 
     Problem c has the label first_label + c on its positive side, and class_weights[c] are the weights of its two sides.
     Row 0 of the intercepts is the present ones, row 1 the sum of those averaged. Iterates are averaged if the weights
-    have columns for the lag.
+    have columns for the lag. Steps are those of Adagrad if there are sums of squared gradients, the last row of which
+    belongs to the intercepts.
     """
     classes = intercepts.shape[1]
     averages = weights.shape[1] > classes
     words, counts = np.empty(examples.longest, np.uint64), np.empty(examples.longest, np.int32)
     values = np.empty(examples.longest)
-    scores, steps = np.empty(classes), np.empty(classes)
+    scores, steps, slopes = np.empty(classes), np.empty(classes), np.empty(classes)
+    adagrad, last = len(squares) > 0, len(squares) - 1
     scale, clock, averaged, step = state[SCALE], state[CLOCK], state[AVERAGED], state[STEP]
     # Out of their tuples once, not for every row: see the remark in sparse_rows.py.
     indptr, indices, data, units = examples.indptr, examples.indices, examples.data, words.view(np.uint16)
@@ -187,6 +218,7 @@ def run_epoch(
         eta = options.eta0
         if options.power != 0.0:
             eta /= step**options.power
+        eta *= max(0.0, 1.0 - (step - 1.0) / options.steps)
         shrunk = scale * max(0.0, 1.0 - eta * options.alpha)
         new_scale = shrunk if shrunk >= SMALLEST_SCALE else 1.0
         moves = False
@@ -198,13 +230,21 @@ def run_epoch(
             change = -eta * weight * sign * slope
             steps[c] = change / new_scale
             moves |= change != 0.0
+            slopes[c] = weight * slope
+            if adagrad and change != 0.0:
+                squares[last, c] += slopes[c] * slopes[c]
+                change /= math.sqrt(squares[last, c])
             if options.fit_intercept:
                 intercepts[0, c] += change
         if shrunk < SMALLEST_SCALE:
             decay(weights, classes, clock, shrunk)
             clock = 0.0
         scale = new_scale
-        if moves and scheme == CLEAN:
+        if moves and adagrad and scheme == CLEAN:
+            move_adagrad(weights, indices, start, stop, data, start, steps, clock, slopes, squares)
+        elif moves and adagrad:
+            move_adagrad(weights, indices, start, stop, values, 0, steps, clock, slopes, squares)
+        elif moves and scheme == CLEAN:
             move(weights, indices, start, stop, data, start, steps, clock)
         elif moves:
             move(weights, indices, start, stop, values, 0, steps, clock)

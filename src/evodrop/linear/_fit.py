@@ -41,6 +41,7 @@ from evodrop.linear._base import labels_of, progress_bar
 from evodrop.noise import Noise, make_noise
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
+FALLING = ("linear", "adagrad")  # schedules whose step size falls to 0 by the end of a fit
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
 
 
@@ -69,10 +70,12 @@ class FitOptions(NamedTuple):
     tol: float | None
     patience: int
     verbose: bool
+    falls: bool  # whether the step size falls to 0 by the end
 
     @classmethod
-    def of(cls, estimator: Any) -> Self:
-        """The options of an estimator."""
+    def of(cls, estimator: Any, partial: bool = False) -> Self:
+        """The options of an estimator, for ``fit`` or for ``partial_fit``."""
+        falls = estimator.learning_rate in FALLING and not partial
         loss, power = (
             LOSSES.index(estimator.loss),
             estimator.power_t if estimator.learning_rate == "invscaling" else 0.0,
@@ -87,10 +90,15 @@ class FitOptions(NamedTuple):
             average=estimator.average,
             shuffle=bool(estimator.shuffle),
             jobs=effective_n_jobs(estimator.n_jobs),
-            tol=estimator.tol,
+            tol=None if partial or (falls and not estimator.early_stopping) else estimator.tol,
             patience=estimator.n_iter_no_change,
             verbose=bool(estimator.verbose),
+            falls=falls,
         )
+
+    def over(self, steps: int) -> Self:
+        """The same for a fit of so many steps: if the step size falls, it is 0 after them."""
+        return self._replace(step=self.step._replace(steps=float(steps))) if self.falls else self
 
 
 def noise_of(options: FitOptions, moments: Floats, weight_norms: Floats) -> Noise | None:
@@ -143,6 +151,7 @@ class Block(NamedTuple):
     weights: Floats
     intercepts: Floats
     state: Floats
+    squares: Floats  # of the gradients, summed up; empty but for Adagrad
 
     @property
     def part(self) -> slice:
@@ -177,16 +186,23 @@ class Model:
         problems: C. One problem has label 1 on its positive side; of several, problem c has label c.
         averages: whether the average of the iterates is kept beside the last one.
         jobs: number of threads.
+        adagrad: whether the steps are those of Adagrad.
     """
 
-    def __init__(self, d: int, problems: int, averages: bool, jobs: int = 1) -> None:
+    def __init__(self, d: int, problems: int, averages: bool, jobs: int = 1, adagrad: bool = False) -> None:
         self.problems = problems
         # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
         # errors would then depend on the number of jobs.
         edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int).tolist()
         columns = 2 if averages else 1
         self.blocks = [
-            Block(first, np.zeros((d, columns * (last - first))), np.zeros((2, last - first)), np.array(FIRST_STATE))
+            Block(
+                first,
+                np.zeros((d, columns * (last - first))),
+                np.zeros((2, last - first)),
+                np.array(FIRST_STATE),
+                np.zeros((d + 1 if adagrad else 0, last - first)),
+            )
             for first, last in pairwise(edges)
         ]
 
@@ -222,7 +238,7 @@ class Model:
 
         def run_block(block: Block) -> None:
             label = block.first + (self.problems == 1)
-            arrays = (class_weights[block.part], block.weights, block.intercepts, block.state, losses[block.part])
+            arrays = (class_weights[block.part], *block[1:], losses[block.part])
             run_epoch(examples, order, noise, options, np.uint64(seed), label, *arrays)
 
         self._for_each_block(run_block)
@@ -353,10 +369,11 @@ class Progress:
         averages: whether their average is kept.
         d: number of features.
         seed: of the noise and of the order of the examples.
+        adagrad: whether the steps are those of Adagrad.
     """
 
-    def __init__(self, model: Any, averages: bool, d: int, seed: int) -> None:
-        self.model, self.averages, self.seed = model, averages, seed
+    def __init__(self, model: Any, averages: bool, d: int, seed: int, adagrad: bool = False) -> None:
+        self.model, self.averages, self.seed, self.adagrad = model, averages, seed, adagrad
         self.squares, self.total_weight = np.zeros(d), 0.0
         self.history: dict[str, list[float]] = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
@@ -411,7 +428,7 @@ def descend(
             costs.append(loss if math.isnan(score) else -score)
             if watch() or is_idle(costs, options.patience, options.tol):
                 return done
-    if options.tol is not None:
+    if options.tol is not None and not options.falls:
         message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return done

@@ -57,7 +57,7 @@ def test_one_partition_is_the_fit_of_one_machine(options):
 
 
 def test_the_next_iterate_is_the_mean_of_the_partitions_weighted_by_their_examples():
-    plain = {"dropout": "none", "shuffle": False, "average": False, "max_iter": 1}
+    plain = {"dropout": "none", "shuffle": False, "average": False, "max_iter": 1, "learning_rate": "constant"}
     parts = [DropoutSGDClassifier(**{**FIXED, **plain}).fit(X[rows], Y[rows]) for rows in (slice(70), slice(70, 300))]
     ours = fitted(cut(X, 70), cut(Y, 70), **plain)
     np.testing.assert_allclose(ours.coef_, (70 * parts[0].coef_ + 230 * parts[1].coef_) / 300, rtol=1e-12)
@@ -67,7 +67,7 @@ def test_the_next_iterate_is_the_mean_of_the_partitions_weighted_by_their_exampl
 
 
 def test_the_mean_runs_over_the_iterates_of_all_partitions():
-    plain = {"dropout": "none", "shuffle": False, "average": True, "max_iter": 1}
+    plain = {"dropout": "none", "shuffle": False, "average": True, "max_iter": 1, "learning_rate": "constant"}
     parts = [DropoutSGDClassifier(**{**FIXED, **plain}).fit(X[rows], Y[rows]) for rows in (slice(70), slice(70, 300))]
     ours = fitted(cut(X, 70), cut(Y, 70), **plain)
     np.testing.assert_allclose(ours.coef_, (70 * parts[0].coef_ + 230 * parts[1].coef_) / 300, rtol=1e-12)
@@ -194,6 +194,11 @@ def test_parts_come_one_after_the_other():
         ours.partial_fit(cut(X[:, :39]), cut(Y))
 
 
+def test_adagrad_is_refused():
+    with pytest.raises(ValueError, match=r"'adagrad' keeps sums .* use 'linear'"):
+        fitted(cut(X, 100), cut(Y, 100), learning_rate="adagrad")
+
+
 def test_a_warm_start_goes_on():
     data = cut(X, 100), cut(Y, 100)
     model = fitted(*data, average=False, warm_start=True, dropout="none", shuffle=False, learning_rate="constant")
@@ -231,4 +236,4 @@ def test_overflow_and_no_convergence_are_told():
     with pytest.raises(DivergedError, match="choose eta0 smaller"):
         fitted(cut(X, 100), cut(Y, 100), eta0=1e200, loss="squared_hinge")
     with pytest.warns(ConvergenceWarning, match="max_iter=2 epochs"):
-        fitted(cut(X, 100), cut(Y, 100), max_iter=2, tol=1e-3)
+        fitted(cut(X, 100), cut(Y, 100), max_iter=2, tol=1e-3, learning_rate="constant")

@@ -99,7 +99,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             if goes_on:
                 start = {"coef": model.coef_, "intercept": model.intercept_}
                 model._progress.model = model._progress.model._replace(**start)
-            self._learn(model, found, model.max_iter, model.tol, X=X, y=y, metadata={})
+            self._learn(model, found, model.max_iter, X=X, y=y, metadata={})
         return self
 
     @_fit_context(prefer_skip_nested_validation=False)  # type: ignore[untyped-decorator]
@@ -121,7 +121,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             found.classes = known
             if first:
                 self._begin(model, known, found.d, seed)
-            self._learn(model, found, self.local_epochs, None, X=X, y=y, metadata={})
+            self._learn(model, found, self.local_epochs, partial=True, X=X, y=y, metadata={})
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -170,6 +170,10 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
     def _own_estimator(self) -> Any:
         """The estimator to fit: a clone, or with the parameters of now the one that was fitted before."""
         given = DropoutSGDClassifier() if self.estimator is None else self.estimator
+        if given.learning_rate == "adagrad":
+            raise ValueError(
+                "learning_rate='adagrad' keeps sums for each weight, which machines do not share; use 'linear'"
+            )
         return self.estimator_.set_params(**given.get_params()) if hasattr(self, "estimator_") else clone(given)
 
     def _survey(self, client: Any, model: Any, X: Any, y: Any, sample_weight: Any, seed: int, known: bool) -> Rounds:
@@ -188,8 +192,8 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         state = first_state(1 if len(classes) == 2 else len(classes), d)
         model._progress = Progress(state, bool(model.average), d, seed)
 
-    def _learn(self, model: Any, found: Rounds, epochs: int, tol: float | None, **details: Any) -> None:
-        watch, options = Watch(self, epochs, **details), FitOptions.of(model)._replace(tol=tol)
+    def _learn(self, model: Any, found: Rounds, epochs: int, partial: bool = False, **details: Any) -> None:
+        watch, options = Watch(self, epochs, **details), FitOptions.of(model, partial)
         self.estimator_ = model
 
         def fitted() -> dict[str, Any]:

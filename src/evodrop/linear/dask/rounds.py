@@ -321,8 +321,9 @@ class Rounds:
         moments = progress.moments(squares, self.total("weight"))
         held = self._hold(moments)
         ready = self._at_home(prepare, self.parts, held, self.classes, options)
-        recipe = Recipe(options, class_weights, progress.seed, int(self.total("training")))
         longest = max(fact.training for fact in self.facts.values())
+        options = options.over(epochs * longest)
+        recipe = Recipe(options, class_weights, progress.seed, int(self.total("training")))
         before = self.state = self._hold(progress.model)
         rounds = 0
 
