@@ -1,8 +1,8 @@
 """Epochs of DropoutSGDClassifier with every dropout beside scikit-learn's SGDClassifier, on sparse data, one thread.
 
 The contestants take turns in random order, a fit a turn, so that noise hits all alike; all have log loss and average
-their iterates. An epoch of ours is the mean of what the fit records from the second one on: steps,
-error on the clean training data, and for "weight-aware" new tables. One of SGDClassifier's is a fit less a fit of one
+their iterates. An epoch of ours is the mean of what the fit records from the second one on: steps, and for
+"weight-aware" new tables. One of SGDClassifier's is a fit less a fit of one
 epoch, over the epochs between: its steps alone. The setup is the rest of a fit, negative if the first epoch, with no
 weights to be aware of, is faster than the later ones. The tables hold medians over the rounds; a ratio is the median of
 the ratios within a round. Leave the machine alone meanwhile.

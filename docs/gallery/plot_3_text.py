@@ -34,13 +34,13 @@ for model in (SGDClassifier, DropoutSGDClassifier):
     print(f"{model.__name__:22s} test error {np.mean(errors[model.__name__]):.1%}")
 
 # %%
-# ``history_`` holds the loss and the error of each epoch.
+# ``history_`` holds the loss of each epoch, at examples with noise.
 
 history = pipelines[-1][-1].history_
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 left.boxplot([100 * np.array(values) for values in errors.values()], widths=0.5)
 left.set_xticks([1, 2], ["SGDClassifier", "Dropout-\nSGDClassifier"])
 left.set_ylabel("test error in %")
-right.plot(100 * np.array(history["train_error"]), marker=".")
-right.set(xlabel="epoch", ylabel="training error in %")
+right.plot(history["loss"], marker=".")
+right.set(xlabel="epoch", ylabel="training loss")
 plt.show()

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier
 
-FIXED = {"random_state": 3, "max_iter": 4, "tol": None}
+FIXED = {"random_state": 3, "max_iter": 4, "tol": None, "record_train_error": True}
 
 
 def examples(n=300, d=40, classes=2, seed=0):

@@ -15,7 +15,7 @@ from evodrop.linear.tuning import RATES
 RNG = np.random.default_rng(7)
 X = sparse.csr_array(RNG.normal(size=(120, 10)) * (RNG.random((120, 10)) < 0.5))
 Y = (X @ RNG.normal(size=10) + 0.5 * RNG.normal(size=120) > 0).astype(int)
-ESTIMATOR = DropoutSGDClassifier(average=True, random_state=0)
+ESTIMATOR = DropoutSGDClassifier(record_train_error=True, average=True, random_state=0)
 
 
 def by_hand(step, epochs=6, weight=None, **options):

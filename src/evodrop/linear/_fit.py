@@ -71,6 +71,7 @@ class FitOptions(NamedTuple):
     patience: int
     verbose: bool
     falls: bool  # whether the step size falls to 0 by the end
+    records_error: bool  # of the clean training examples, after each epoch
 
     @classmethod
     def of(cls, estimator: Any, partial: bool = False) -> Self:
@@ -94,6 +95,7 @@ class FitOptions(NamedTuple):
             patience=estimator.n_iter_no_change,
             verbose=bool(estimator.verbose),
             falls=falls,
+            records_error=bool(estimator.record_train_error),
         )
 
     def over(self, steps: int) -> Self:
@@ -424,7 +426,7 @@ def descend(
             done += own
             for name, value in zip(history, (loss, error, score, perf_counter() - start), strict=True):
                 history[name].append(value)
-            bar(done, f"loss {loss:.4g}  error {error:.2%}")
+            bar(done, f"loss {loss:.4g}" + (f"  error {error:.2%}" if not math.isnan(error) else ""))
             costs.append(loss if math.isnan(score) else -score)
             if watch() or is_idle(costs, options.patience, options.tol):
                 return done

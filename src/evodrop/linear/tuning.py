@@ -52,6 +52,7 @@ def tune_step_size(
         array([1, 0, 1, 0])
     """
     protocol = {"learning_rate": "constant", "max_iter": epochs, "tol": None, "early_stopping": False}
+    protocol |= {"record_train_error": True}
     fixed, rows = clone(estimator).set_params(**protocol), np.arange(_num_samples(X))
     steps = {"eta0": list(dict.fromkeys(map(float, grid)))}
     search = GridSearchCV(fixed, steps, scoring=_speed_of_descent, cv=[(rows, rows)], n_jobs=n_jobs)

@@ -136,9 +136,9 @@ def test_a_worker_that_dies_costs_a_retry(workers, average):
 def test_no_process_holds_all_partitions(client, monkeypatch):
     held, gathered, measure, gather = [], [], Rounds._measure, type(client).gather
 
-    def watched(self, ready):
+    def watched(self, ready, records_error):
         held.append(client.has_what())
-        return measure(self, ready)
+        return measure(self, ready, records_error)
 
     def weighed(self, futures, *arguments, **options):
         gathered.append(len(pickle.dumps(results := gather(self, futures, *arguments, **options))))

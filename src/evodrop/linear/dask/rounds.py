@@ -333,7 +333,7 @@ class Rounds:
             sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, recipe, own).values()))
             self.state = self.client.submit(next_state, before, sums, own * longest, restart, pure=False)
             rounds += 1
-            return self._measure(ready)
+            return self._measure(ready, options.records_error)
 
         done = descend(take_round, progress.history, options, epochs, watch, local_epochs)
         progress.model = self.state.result()
@@ -342,14 +342,16 @@ class Rounds:
         model.start_at(start.coef, start.intercept)
         return done, noise_of(options, moments, model.weight_norms())
 
-    def _measure(self, ready: dict[int, Future]) -> tuple[float, float, float]:
-        """Loss, training error and validation score of the state."""
+    def _measure(self, ready: dict[int, Future], records_error: bool) -> tuple[float, float, float]:
+        """Loss, training error and validation score of the state; the last two are nan if nobody needs them."""
+        error = score = math.nan
         loss = self.client.submit(attrgetter("loss"), self.state, pure=False)
-        hits = self.client.gather(list(self._at_home(count_hits, ready, self.state).values()))
-        training, validation = np.sum(hits, axis=0)
-        rows = self.total("validation")
-        score = float(validation / rows) if rows else math.nan
-        return loss.result() / self.total("weight"), 1.0 - float(training / self.total("training")), score
+        if records_error or self.total("validation"):
+            hits = self.client.gather(list(self._at_home(count_hits, ready, self.state).values()))
+            training, validation = np.sum(hits, axis=0)
+            error = 1.0 - float(training / self.total("training")) if records_error else math.nan
+            score = float(validation / self.total("validation")) if self.total("validation") else math.nan
+        return loss.result() / self.total("weight"), error, score
 
     def _at_home(self, task: Callable[..., Any], partitions: dict[int, Future], *arguments: Any) -> dict[int, Future]:
         """task(partition, *arguments) for each partition, by the worker that holds it; if that one is gone, by any.
