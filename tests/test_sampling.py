@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
-from scipy.stats import binom, chisquare
+from scipy.stats import binom, chisquare, multinomial, poisson
 
 from evodrop import sampling
 from evodrop._kernels import rows as stream
@@ -112,6 +113,20 @@ def test_many_draws_have_the_same_joint_distribution(monkeypatch):
         assert sampling.many_draws(k, len(probs))
         p_values.append(multinomial_p_value(sample_counts(probs, k, DRAWS, 1), np.array(probs), k))
     assert none_rejected(p_values)
+
+
+def test_poisson_counts_filled_up_to_k_are_multinomial():
+    """The algorithm of many draws by enumeration: given a sum T <= k, Poisson counts are Mult(T; p), so k - T more
+    draws of p make them Mult(k; p), whatever the chance of T."""
+    probs, k, kappa = np.array([0.2, 0.5, 0.3]), 4, 1.5
+    cells = [np.array(cell) for cell in product(range(k + 1), repeat=3) if sum(cell) <= k]
+    law = dict.fromkeys((tuple(cell) for cell in cells if cell.sum() == k), 0.0)
+    for first in cells:
+        for rest in cells:
+            if first.sum() + rest.sum() == k:
+                chance = poisson.pmf(first, kappa * probs).prod() / poisson.cdf(k, kappa)
+                law[tuple(first + rest)] += chance * multinomial.pmf(rest, rest.sum(), probs)
+    np.testing.assert_allclose(list(law.values()), multinomial.pmf(list(law), k, probs), rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("k", [64, 1000, 10**4, 10**6])

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
 from evodrop._kernels.poisson import build_tables, fill_rows
-from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, ROW_STEP, build_table
+from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, build_table
 from evodrop._kernels.threads import run_section, run_spans, useful_threads
 from evodrop.noise import MOST_DRAWS, normalised
 
@@ -75,12 +75,13 @@ def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Ar
         counts: Array = np.empty((size, d), dtype)
 
         def kernel(start: int, stop: int, counts: Array = counts) -> bool:
-            if many_draws(k, d):
-                return bool(fill_rows(counts, rates, where, tables, table, bits, k, np.uint64(seed), start, stop))
-            own_seed = (seed + start * int(ROW_STEP)) % 2**64  # that of row start, which the section takes for row 0
-            return run_section(COUNTS, threads, counts=counts[start:stop], table=table, seed=own_seed, bits=bits, k=k)
+            return bool(fill_rows(counts, rates, where, tables, table, bits, k, np.uint64(seed), start, stop))
 
-        if run_spans(kernel, size, _work(k, d), threads if many_draws(k, d) else 1):
+        if many_draws(k, d):
+            done = run_spans(kernel, size, _work(k, d), threads)
+        else:
+            done = run_section(COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k)
+        if done:
             break
     return counts
 

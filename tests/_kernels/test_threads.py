@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -93,3 +95,23 @@ print(sample_counts(np.ones(3), 5, 1, 0).sum())
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (run.stdout.splitlines()[-1], run.returncode) == ("5", 0), run.stderr
     assert "interrupted" in run.stdout
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no alarm on this system")
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_interrupt_of_a_long_section_is_heard_within_a_second(team, number):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    counts, table = np.empty((4000, 1000), np.int32), build_table(np.full(1000, 1e-3), 10)
+    run_section(COUNTS, number, counts=counts[:1], table=table, bits=10, k=1000)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        start = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            run_section(COUNTS, number, counts=counts, table=table, bits=10, k=10**6)
+        assert time.perf_counter() - start < 1.2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -17,14 +17,23 @@ from numba.core import cgutils
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-# Another thread that compiles while the process forks would leave the child with locks that nobody opens again: the
-# first kernel that the child compiles would wait forever. So a fork waits until it holds them itself, numba's first.
-if hasattr(os, "register_at_fork"):
-    # llvmlite's lock is a private attribute; finalisers take it without numba's.
-    for lock in (getattr(ffi.lib, "_lock", None), global_compiler_lock):
-        if lock is not None:
-            release = functools.partial(lock.__exit__, None, None, None)
-            os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+
+def hold_during_fork(lock: Any) -> None:
+    """Have every fork of the process wait until it holds ``lock``, and let it go on both sides.
+
+    A child has the locks of its parent, but of the threads only the one that forked: a lock that another thread holds
+    would stay shut for ever.
+    """
+    if hasattr(os, "register_at_fork"):
+        release = functools.partial(lock.__exit__, None, None, None)
+        os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+
+
+# Hooks run in the reverse order: numba's lock is taken first. llvmlite's is a private attribute, which finalisers take
+# without numba's.
+if hasattr(ffi.lib, "_lock"):
+    hold_during_fork(ffi.lib._lock)
+hold_during_fork(global_compiler_lock)
 
 
 def compiled(kernel: Callable[..., Any]) -> Any:

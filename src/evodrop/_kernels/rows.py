@@ -242,7 +242,7 @@ def scale_rows(x: Array, counts: Array, scale: Array, products: Array) -> None:
 # A job for several threads: where they stand, what they do, sizes, and the addresses of the arrays.
 JOB = np.dtype(
     [
-        *((name, np.int64) for name in ("next", "task", "step", "rows", "d", "bits", "k", "wrapped")),
+        *((name, np.int64) for name in ("next", "end", "task", "step", "rows", "d", "bits", "k", "wrapped")),
         ("seed", np.uint64),
         *((name, np.int64) for name in ("x", "counts", "scale", "products", "table", "moments")),
     ]
@@ -265,10 +265,9 @@ def section_for(float_name: str, count_name: str) -> Any:
         products = carray(pointer_to(job.products, number), (rows, d))
         table = carray(pointer_to(job.table, numba.uint64), (max(d, 1 << job.bits),))
         moments = carray(pointer_to(job.moments, numba.float64), (d,))
-        end = d if job.task == MOMENTS else rows
         start = next_of(jobs, job.step)
-        while start < end and job.wrapped == 0:
-            stop = min(start + job.step, end)
+        while start < job.end and job.wrapped == 0:
+            stop = min(start + job.step, job.end)
             if job.task == MOMENTS:
                 column_moments(x, moments, start, stop)
             elif not do_rows(job.task, x, counts, scale, products, table, job.bits, job.k, job.seed, start, stop):

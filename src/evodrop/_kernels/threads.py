@@ -50,20 +50,29 @@ def run_section(
     bits: int = 0,
     k: int = 0,
 ) -> bool:
-    """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round."""
+    """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round.
+
+    A section is deaf to signals, so it ends from time to time, and Python sees an interrupt.
+    """
     arrays = (x, counts, scale, products, table, moments)
     rows, d = _checked_shape(arrays)
-    step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // (d + k) + 1
+    end, work = (d, rows) if task == MOMENTS else (rows, d + k)
+    step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // work + 1
     addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
-    job = np.array((0, task, step, rows, d, bits, k, 0, seed % 2**64, *addresses), JOB)
+    job = np.array((0, 0, task, step, rows, d, bits, k, 0, seed % 2**64, *addresses), JOB)
     address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)
-    if threads == 1:
-        call(job.ctypes.data)
-    elif (parallel := _openmp()) is not None:
-        parallel(address, job.ctypes.data, threads, 0)
-    else:
-        _call_in_python_threads(call, job, threads, arrays)
-    return not job["wrapped"]
+    at_once = threads * (WORK_PER_INTERRUPT // work + step)
+    for start in range(0, end, at_once):
+        job["next"], job["end"] = start, min(start + at_once, end)
+        if threads == 1:
+            call(job.ctypes.data)
+        elif (parallel := _openmp()) is not None:
+            parallel(address, job.ctypes.data, threads, 0)
+        else:
+            _call_in_python_threads(call, job, threads, arrays)
+        if job["wrapped"]:
+            return False
+    return True
 
 
 def run_spans(kernel: Callable[[int, int], bool], rows: int, work_per_row: int, threads: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ import torch.distributed
 from torch import Tensor
 
 from evodrop._checks import ArrayOrTensor, checked_integer, checked_keep, checked_masses, checked_rate
+from evodrop._kernels.compile import hold_during_fork
 from evodrop._kernels.rows import RANK_STEP
 from evodrop.nn import _numba, _torch
 from evodrop.noise import LEAST_RATE, MATCHES, MOST_DRAWS, Noise, make_noise
@@ -30,6 +32,9 @@ BACKENDS = ("auto", "numba", "torch")
 UnitDims = int | Sequence[int] | None
 _DISTRIBUTED = torch.distributed.is_available()
 _backend: ContextVar[str] = ContextVar("evodrop_backend", default="auto")
+# torch locks a generator while it draws: a child forked at that moment by another thread could never draw again.
+_drawing = threading.RLock()
+hold_during_fork(_drawing)
 
 
 class Options(NamedTuple):
@@ -155,7 +160,8 @@ def uses_numba(device: torch.device) -> bool:
 
 def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
     """64 random bits from torch's generator, moved apart on every rank of a process group."""
-    seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device, generator=generator)
+    with _drawing:
+        seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device, generator=generator)
     if _DISTRIBUTED and torch.distributed.is_initialized():
         return seed + torch.distributed.get_rank() * RANK_STEP % 2**63
     return seed

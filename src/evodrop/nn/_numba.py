@@ -10,7 +10,7 @@ from torch import Tensor
 
 from evodrop._checks import Array
 from evodrop._kernels.rows import COUNTS, MOMENTS, PRODUCTS, drop_rows, plan_draws, scale_rows
-from evodrop._kernels.threads import run_section, useful_threads
+from evodrop._kernels.threads import WORK_PER_INTERRUPT, run_section, useful_threads
 from evodrop.definitions import n_draws
 from evodrop.noise import Noise, normalised
 from evodrop.sampling import draw_counts, draw_mask, many_draws
@@ -65,7 +65,7 @@ def sum_squares(rows: Tensor) -> Tensor:
 
 def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
     threads = _threads(x)
-    if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1]:
+    if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1] and x.size < WORK_PER_INTERRUPT:
         scale_rows(x, counts, scale, product)
     else:
         run_section(PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
@@ -83,7 +83,7 @@ def _drop_at_once(
     weights = NONE if follows else np.ones(d) if values is None else values
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
     plan = (weights, follows, k, options.uniform_mix, bits)
-    if threads == 1 and not (follows and values is not None):
+    if threads == 1 and size * (d + k) < WORK_PER_INTERRUPT and not (follows and values is not None):
         drawn = drop_rows(x, *plan, np.uint64(key), counts, scale, product)
     else:
         moments = values if follows and values is not None else second_moments(x)
