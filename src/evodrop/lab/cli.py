@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from evodrop.lab.run import RunResult
     from evodrop.lab.verdicts import Outcome
 
-__all__ = ["app", "main"]
-
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
 Names = Annotated[list[str], Argument(metavar="NAME...", help="names of `evodrop data list`")]

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from evodrop.lab.run import DIVERGED, RUNNING, STATUSES, LayerStatistics
 from evodrop.lab.store import RECORDS, RecordsError, read_records, read_timings
 
-__all__ = ["Curve", "Floats", "read_curve", "read_curves", "run_folders"]
-
 Floats = npt.NDArray[np.float64]
 LARGEST = 2.0**53  # an iteration beyond it would not be exact
 HUGE = sys.float_info.max

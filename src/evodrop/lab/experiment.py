@@ -21,8 +21,6 @@ from evodrop.lab.run import FAILED, FINAL, Run, RunResult
 from evodrop.lab.store import RECORDS, locked, write_whole
 from evodrop.lab.verdicts import VERDICTS_FILE, Outcome, outcomes_of, rates_tried, write_verdicts
 
-__all__ = ["carry_out", "reopen", "write_findings"]
-
 DESCRIPTION = "experiment.json"
 RATES = (0.1, 0.2, 0.35, 0.5, 0.65)
 TRIALS_SHARE = 0.5  # of the epochs of the comparison itself, at most

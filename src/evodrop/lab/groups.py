@@ -11,8 +11,6 @@ import numpy as np
 from evodrop.lab.curves import Curve, Floats
 from evodrop.lab.methods import methods_of
 
-__all__ = ["Variant", "average_error", "choose_step", "final_curves", "key_of", "tuning_curves", "variants_of"]
-
 MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
 MATCHED_WORDS = {
     "distinct": ", as often as lets as many units survive as standard dropout does",

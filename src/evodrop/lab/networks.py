@@ -35,8 +35,6 @@ from torch import Tensor, nn
 from evodrop.lab.methods import METHODS
 from evodrop.nn import LocallyConnected2d, convert_dropout
 
-__all__ = ["NETWORKS", "Network", "ResponseNorm", "build_network", "initialize"]
-
 M = TypeVar("M", bound=nn.Module)
 MakeDropout = Callable[[], nn.Module | None]  # makes one fresh layer; None leaves its place empty
 Layers = Mapping[str, nn.Module | None]

@@ -18,8 +18,6 @@ from evodrop.lab.groups import Variant, choose_step, counted, key_of
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import Run
 
-__all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "OTHER_DATA", "PANELS", "PAPER_GRID", "Panel", "find_panel"]
-
 LINEAR_GRID = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)  # Section 5.1
 WIDE_GRID = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0)  # rows of norm 1 need larger steps than the paper's
 PAPER_GRID = "papergrid"  # ends the id of a panel that reads other data by the paper's grid

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple, TypedDict
 
 from evodrop.lab.methods import LINEAR
 
-__all__ = ["DIVERGED", "FAILED", "FINAL", "FINISHED", "RUNNING", "STATUSES"]
-__all__ += ["LayerStatistics", "Record", "Run", "RunResult"]
-
 STATUSES = RUNNING, FINISHED, DIVERGED = ("running", "finished", "diverged")  # of a record
 FINAL = (FINISHED, DIVERGED)  # the last record of a run has one of these
 FAILED = "failed"  # of a run that was not completed

@@ -25,8 +25,6 @@ from evodrop.lab.run import FAILED, Record, Run, RunResult
 from evodrop.lab.store import finished_records, keep_records, locked
 from evodrop.lab.training import load_once, training_for, whole_paths
 
-__all__ = ["records_of", "run_all"]
-
 TRIES = 2  # of what was lost with a worker that the system killed
 KILLED = "its process was killed; is there memory for so many --jobs?"
 PULSE = 0.2  # seconds between two looks whether the parent of a worker is still there

@@ -37,9 +37,6 @@ from evodrop.lab.run import FINAL, Record, Run
 if TYPE_CHECKING:
     from evodrop.lab.training import Training
 
-__all__ = ["RECORDS", "LockedError", "RecordsError", "finished_records", "keep_records", "locked", "read_records"]
-__all__ += ["read_timings", "write_whole"]
-
 RECORDS, TIMINGS, CHECKPOINT, LOCK = "records.jsonl", "timings.jsonl", "checkpoint.bin", "lock"
 CHECKPOINT_SECONDS = 15.0
 PATIENCE = 20.0  # seconds to wait for a worker whose parent was killed: it ends in a moment, and its lock with it

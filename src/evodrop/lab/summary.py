@@ -21,8 +21,6 @@ from evodrop.lab.curves import Curve, Floats
 from evodrop.lab.groups import average_error
 from evodrop.lab.run import RUNNING
 
-__all__ = ["Interval", "Summary", "band_of", "final_error", "interval", "relative_change", "smooth", "summarise"]
-
 LEVEL = 0.95
 WIDEST = 5  # records of a window
 SHARE = 10  # a window is at most one part in so many of a run

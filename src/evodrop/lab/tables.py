@@ -16,8 +16,6 @@ from evodrop.lab.run import DIVERGED, RUNNING
 from evodrop.lab.summary import Interval, Summary, final_error
 from evodrop.lab.verdicts import FAILS, HOLDS, OPEN, UNMEASURED, Outcome
 
-__all__ = ["NO_BREAK", "RANKED", "cells", "duration", "legend", "limits", "percent", "rate_cells", "sentences", "show"]
-
 NO_BREAK = "\N{NO-BREAK SPACE}"  # a cell may be parted at its other spaces only
 UNKNOWN = "-"
 RANKED = "The least test error comes first; where intervals overlap, the order may be chance."

@@ -21,8 +21,6 @@ from evodrop.lab.panels import Panel
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import Interval, Summary, final_error, summarise
 
-__all__ = ["VERDICTS", "VERDICTS_FILE", "Outcome", "Verdict", "judge", "outcomes_of", "rates_tried", "read_verdicts"]
-
 HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
 VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
 MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order

@@ -11,8 +11,6 @@ from typing import BinaryIO
 
 from evodrop.lab.data.registry import Dataset, File, Form
 
-__all__ = ["VARIABLE", "DataError", "contents", "data_folder", "find", "opened"]
-
 VARIABLE = "EVODROP_DATA"
 LARGEST = 1 << 28  # bytes of a file with a checksum whose size is not known
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 from evodrop.lab.data.files import DataError, opened
 from evodrop.lab.data.registry import Dataset, Form, held_out
 
-__all__ = ["PAIR", "Documents", "pair_paths", "read_documents", "read_pair"]
-
 PAIR = "svm:"  # before the names of two files
 CHUNK = 1 << 20
 LONGEST_LINE = 1 << 26

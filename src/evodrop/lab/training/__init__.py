@@ -25,8 +25,6 @@ from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, l
 from evodrop.lab.data.text import pair_paths
 from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
-__all__ = ["UNKNOWN", "Score", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
-
 Score = tuple[float | None, float | None]  # the fraction of wrong answers, and the mean cross-entropy
 UNKNOWN: Score = (None, None)  # an answer was not finite
 

@@ -21,8 +21,6 @@ from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
 from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
 
-__all__ = ["LinearTraining"]
-
 
 class LinearTraining(Training):
     """A linear model in training.

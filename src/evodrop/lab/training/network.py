@@ -25,8 +25,6 @@ from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.lab.training.watch import watch_dropout
 from evodrop.nn.zoo import penalties
 
-__all__ = ["NetworkTraining", "Pixels", "batches", "check_fit", "check_method", "network_for", "prepare"]
-
 Pixels = tuple[Tensor, Tensor, Tensor, Tensor, str]  # see prepare
 
 ORDER, NOISE = 1, 2  # set the random numbers of the order and of the noise apart

@@ -18,8 +18,6 @@ from evodrop.definitions import second_moments
 from evodrop.lab.run import LayerStatistics
 from evodrop.noise import make_noise
 
-__all__ = ["layer_statistics", "watch_dropout"]
-
 QUANTILES = 16
 DIGITS = 6  # as many as a figure can show: records stay small
 
