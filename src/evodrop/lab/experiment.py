@@ -31,16 +31,10 @@ def carry_out(
 ) -> tuple[list[Outcome], list[RunResult]]:
     """Run a panel, in two stages if there are step sizes to choose from, and write the report.
 
-    What is done already is not done again. The report on a panel of the paper covers all its finished runs in the
-    folder, whichever command made them. Returned are the outcome on each data set and the runs that failed.
-
-    Args:
-        panel: what to run.
-        out: the folder; it is made if it is missing. A second command is refused before it has written there.
-        data: the data folder.
-        jobs: runs at once.
-        command: that was typed, for the report to say.
-        tune_rates: whether to choose the rate of each method on a part of the training data first.
+    With ``tune_rates`` the rate of each method is chosen before, on a part of the training data. What is done already
+    is not done again, and a second command is refused before it has written to ``out``. The report on a panel of the
+    paper covers all its finished runs in the folder, whichever command made them; it names the last command. Returned
+    are the outcome on each data set and the runs that failed.
     """
     from evodrop.lab.live import watching
     from evodrop.lab.runner import run_all

@@ -42,16 +42,11 @@ def run_all(
 ) -> list[RunResult]:
     """Do all runs; the result of each, in their order. One that fails is a result too, and the others go on.
 
-    Data that cannot be read are an error of all runs, and end them.
+    A run that is named twice is done once. Data that cannot be read are an error of all runs, and end them.
 
-    Args:
-        runs: what to do; one that is named twice is done once.
-        out: folder of the results; a run is kept in ``out/<run.id>``. One process at a time writes there.
-        data: the data folder, see :func:`evodrop.lab.data.data_folder`.
-        jobs: runs at once, each in a process with one thread. A ``joblib.parallel_config`` around the call may choose
-            another backend; its workers have to see ``out`` and the data folder.
-        on_result: called with each result as it comes.
-        is_locked: whether the caller holds the lock of ``out``, or of a folder around it, to write more there.
+    A run is kept in ``out/<run.id>``, and one process at a time writes to ``out``; ``is_locked`` says that the caller
+    holds its lock. Each of the ``jobs`` is a process with one thread. A ``joblib.parallel_config`` around the call may
+    choose another backend; its workers have to see ``out`` and the data folder.
     """
     runs, results, out = list(dict.fromkeys(runs)), dict[Run, RunResult](), Path(out)
     out.mkdir(parents=True, exist_ok=True)

@@ -106,11 +106,9 @@ class Summary(NamedTuple):
 
 
 def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> list[Summary]:
-    """A summary of each variant, in order.
+    """A summary of each variant, given as its label and its curves, one per seed.
 
-    Args:
-        variants: for each label its curves, one per seed.
-        baseline: the label that changes are relative to; None if there is none. Seeds that it lacks have no change.
+    Changes are relative to the baseline, if there is one; seeds that it lacks have none.
     """
     references = {curve.seed: curve for curve in variants.get(baseline, ())} if baseline is not None else {}
     rows = []

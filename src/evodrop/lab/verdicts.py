@@ -75,12 +75,7 @@ class Outcome:
 
 
 def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Outcome]:
-    """The outcome on each data set, by name.
-
-    Args:
-        curves: of all runs; those on "validation:" data chose the rates.
-        panel: that the runs belong to; those on other data sets are left without one.
-    """
+    """The outcome on each data set, by name. Runs on the data of the panel belong to it; "validation:" chose rates."""
     by_dataset: dict[str, list[Curve]] = {}
     for curve in curves:
         by_dataset.setdefault(curve.dataset, []).append(curve)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from evodrop.lab.data.registry import Dataset, File, Form
 
@@ -78,14 +79,14 @@ def contents(dataset: Dataset, form: Form, folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """The file as it lies on the disk. What goes wrong while it is read becomes a :class:`DataError`."""
     if not path.is_file():  # a pipe or a device could be read for ever
         raise DataError(f"{path} is not there, or is not a file")
     try:
         with path.open("rb") as stream:
             yield stream
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}. Get it again") from error
 
 

@@ -32,11 +32,7 @@ UNKNOWN: Score = (None, None)  # an answer was not finite
 class Training:
     """A model in training. It moves on step by step, and its state can be saved and loaded between two steps.
 
-    Args:
-        run: what to do.
-        fingerprint: a digest of the data; records of other data have another.
-        per_epoch: iterations in an epoch.
-        ranks: processes that share every batch.
+    The fingerprint is a digest of the data, ``per_epoch`` counts iterations, and ``ranks`` processes share every batch.
     """
 
     def __init__(self, run: Run, fingerprint: str, per_epoch: int, ranks: int = 1) -> None:

@@ -23,14 +23,10 @@ from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examp
 
 
 class LinearTraining(Training):
-    """A linear model in training.
+    """A linear model in training; several classes are learned one against the rest.
 
     The training error is on all training data, without noise. What a network's record has and a linear model has not,
     the training error with the noise on and the layers, is None and empty.
-
-    Args:
-        run: what to do.
-        documents: the data; several classes are learned one against the rest.
 
     Examples:
         >>> from scipy.sparse import csr_array
