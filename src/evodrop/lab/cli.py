@@ -387,12 +387,10 @@ def _checked_out(folder: Path) -> Path:
 
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
+    from evodrop.lab.live import label
     from evodrop.lab.tables import show
 
     show(outcomes)
-    if failed:
-        from evodrop.lab.live import label  # brings torch, which runs that failed have brought before
-
-        for result in failed:
-            print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
+    for result in failed:
+        print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
     print(f"report: {out / 'report.html'}", flush=True)

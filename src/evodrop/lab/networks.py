@@ -115,11 +115,6 @@ class ResponseNorm(nn.LocalResponseNorm):
     in three dimensions.
 
     .. math:: y_c = x_c \Big(k + \frac{\alpha}{n} \sum_{c' \text{ near } c} x_{c'}^2 \Big)^{-0.75}
-
-    Examples:
-        >>> x = torch.randn(2, 64, 6, 6)
-        >>> torch.allclose(ResponseNorm(64, 9)(x), nn.LocalResponseNorm(9)(x))
-        True
     """
 
     neighbours: Tensor
@@ -208,10 +203,6 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
 
     Building draws no random number that counts: :func:`initialize` sets the weights. Methods that draw nothing ignore
     ``match``.
-
-    Examples:
-        >>> build_network("digits", "fast", 0.2).fc3
-        FastDropoutLinear(in_features=150, out_features=10, bias=True, p=0.2, deterministic=False)
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}, but it is one of {', '.join(map(repr, NETWORKS))}")
@@ -237,11 +228,6 @@ def initialize(network: M, seed: int, std: float = 0.01) -> M:
     A layer's weights follow from the seed and from its name alone, on any device and in any memory format. So networks
     that differ in dropout or batch normalisation alone get the same weights from a seed. Layers of other kinds stay as
     they are, and torch's global generator is left alone.
-
-    Examples:
-        >>> plain, dropping = (initialize(build_network("mnist", method), seed=7) for method in ("none", "standard"))
-        >>> bool((plain.fc1.weight == dropping.fc1.weight).all())
-        True
     """
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | LocallyConnected2d):

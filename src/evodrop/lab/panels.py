@@ -118,7 +118,7 @@ class Panel:
         """The step size of each variant, by label, from the curves of the first stage; others do no harm."""
         chosen = {}
         for variant in self.variants:
-            wanted = (self.dataset, variant.key, 0, self.tuning_epochs or self.epochs)
+            wanted = (self.dataset, key_of(variant), 0, self.tuning_epochs or self.epochs)
             first = [one for one in curves if (one.dataset, key_of(one), one.seed, one.epochs) == wanted]
             own = [curve for curve in first if curve.lr in self.grid]
             if not own:
@@ -136,7 +136,7 @@ class Panel:
 
     def owns(self, curve: Curve) -> bool:
         """Whether a run is one of this panel's, at whatever step and length."""
-        return curve.dataset == self.dataset and key_of(curve) in {variant.key for variant in self.variants}
+        return curve.dataset == self.dataset and key_of(curve) in map(key_of, self.variants)
 
     def shortened(self, epochs: int, seeds: int, grid: Iterable[float], tuning_epochs: int) -> list[str]:
         """In words, what runs of so many epochs and seeds, tuned over a grid, leave out of the protocol or change."""

@@ -33,8 +33,8 @@ ONE_AT_A_TIME = threading.Lock()  # torch has one generator per process: runs in
 
 def run_all(
     runs: Sequence[Run],
-    out: str | os.PathLike[str],
-    data: str | os.PathLike[str] | None = None,
+    out: Path,
+    data: Path | None = None,
     *,
     jobs: int = 2,
     on_result: Callable[[RunResult], None] | None = None,
@@ -48,7 +48,7 @@ def run_all(
     holds its lock. Each of the ``jobs`` is a process with one thread. A ``joblib.parallel_config`` around the call may
     choose another backend; its workers have to see ``out`` and the data folder.
     """
-    runs, results, out = list(dict.fromkeys(runs)), dict[Run, RunResult](), Path(out)
+    runs, results = list(dict.fromkeys(runs)), dict[Run, RunResult]()
     out.mkdir(parents=True, exist_ok=True)
     with nullcontext() if is_locked else locked(out):
         for result in _results(runs, out, data, jobs):

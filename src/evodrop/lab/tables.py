@@ -169,12 +169,7 @@ def percent(error: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A short time in the unit that suits it.
-
-    Examples:
-        >>> duration(0.00125)
-        '1.25 ms'
-    """
+    """A short time in the unit that suits it."""
     scale, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
     return f"{seconds * scale:.3g} {unit}"
 

@@ -90,7 +90,7 @@ def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Out
 def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]) -> Outcome:
     variants = variants_of(runs, () if panel is None else panel.variants)
     curves = {variant.label: final_curves(runs, variant) for variant in variants}
-    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == item.key]) for item in variants}
+    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == key_of(item)]) for item in variants}
     if panel is None:  # standard dropout, if there is one and only one
         standard = [variant.label for variant in variants if variant.method == "standard"]
         baseline = standard[0] if len(standard) == 1 else None

@@ -21,12 +21,7 @@ class DataError(ValueError):
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The folder given, else the one that the variable EVODROP_DATA names, else the user's cache.
-
-    Examples:
-        >>> data_folder("my/data")
-        PosixPath('my/data')
-    """
+    """The folder given, else the one that the variable EVODROP_DATA names, else the user's cache."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()

@@ -27,14 +27,6 @@ class LinearTraining(Training):
 
     The training error is on all training data, without noise. What a network's record has and a linear model has not,
     the training error with the noise on and the layers, is None and empty.
-
-    Examples:
-        >>> from scipy.sparse import csr_array
-        >>> X, y = csr_array([[1.0, 0.0], [0.0, 2.0]]), np.array([1.0, -1.0])
-        >>> fields = {"method": "data-dependent", "seed": 0, "lr": 0.5, "epochs": 2, "eval_every": 2}
-        >>> training = LinearTraining(Run(dataset="two", network="linear", **fields), Documents("two", X, y, X, y))
-        >>> [record["clean_error"] for record in training.records()]
-        [0.0, 0.0]
     """
 
     def __init__(self, run: Run, documents: Documents) -> None:

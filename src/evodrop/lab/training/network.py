@@ -160,12 +160,6 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
     cuda-convnet fed them: scale 1. A size of None takes the whole image. Convolutions are fastest with the channels
     last, so images of float32 have shape (n, height, width, channels). The digest is one of the images and of how they
     were fed; where they are not the published ones, it says what they are besides.
-
-    Examples:
-        >>> x = np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4)
-        >>> train_x, *_ = prepare(Images("tiny", x, np.array([0, 1]), x[:1], np.array([0]), 2), size=2)
-        >>> train_x.shape, float(train_x[0, 0, 0, 0])
-        (torch.Size([2, 2, 2, 1]), -8.0)
     """
     _, _, height, width = images.train_x.shape
     size_y, size_x = (height, width) if size is None else (size, size)
