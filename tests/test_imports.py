@@ -143,11 +143,14 @@ def test_the_map_of_a_folder_names_every_module_there(folder):
     assert {module for module in modules if f"``{module}``" not in described} == set()
 
 
-@pytest.mark.parametrize("module", LAB)
-def test_the_modules_of_the_laboratory_keep_their_public_names(module):
-    module = importlib.import_module(f"evodrop.lab.{module}")
-    assert module.__all__
-    assert all(hasattr(module, name) for name in module.__all__)
+@pytest.mark.parametrize("path", sorted(SOURCE.glob("lab/**/*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_modules_of_the_laboratory_keep_their_private_names(path):
+    """What begins with an underscore is used in its own file alone: the other names are what a module offers."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("evodrop.lab"):
+            assert [name.name for name in node.names if name.name.startswith("_")] == []
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, name.name) for name in node.names)
 
 
 def fresh(code):

@@ -234,6 +234,11 @@ def test_methods_differ_in_their_noise_alone(name, method):
     assert all(torch.equal(found[key], value) for key, value in expected.items())
 
 
+def test_a_layer_that_takes_over_the_noise_takes_the_rate():
+    words = "FastDropoutLinear(in_features=150, out_features=10, bias=True, p=0.2, deterministic=False)"
+    assert repr(build_network("digits", "fast", 0.2).fc3) == words
+
+
 def test_a_method_that_does_not_fit_a_network_is_refused():
     """In SVHN's a locally connected layer comes before the dropout, and dropconnect has no weights to drop."""
     with pytest.raises(ValueError, match=r"DropConnectLinear works on the nn.Linear or nn.Conv2d before"):

@@ -5,6 +5,7 @@ from helpers.synthetic import curve, write_errors
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import DATASETS, held_out
+from evodrop.lab.groups import key_of
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.panels import CHOICES, DEEP_GRID, LINEAR_GRID, OTHER_DATA, PANELS, find_panel
 from evodrop.linear import PAPER_GRID
@@ -40,7 +41,7 @@ def test_every_panel_is_there():
 def test_a_panel_is_whole(panel):
     labels = [variant.label for variant in panel.variants]
     names = [variant.name for variant in panel.variants]
-    assert len({variant.key for variant in panel.variants}) == len(set(labels)) == len(set(names)) == len(labels)
+    assert len(set(map(key_of, panel.variants))) == len(set(labels)) == len(set(names)) == len(labels)
     assert not any("," in name or " " in name for name in names)  # a list of them is separated by commas
     assert {panel.baseline, panel.challenger} <= set(labels)
     assert not {panel.baseline, panel.challenger} & {item.label for item in panel.variants if item.added}

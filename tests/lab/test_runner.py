@@ -176,7 +176,7 @@ def execute(run, *rest):
 def main():
     runner._execute = execute
     runs = [Run(method=method, **fields) for method in ("standard", "uniform")]
-    for result in runner.run_all(runs, "out", jobs=2):
+    for result in runner.run_all(runs, Path("out"), jobs=2):
         print(result.run.method, result.status, result.error)
 """
 
@@ -236,6 +236,7 @@ def test_a_worker_that_begins_when_its_parent_has_ended_ends_too(name, said, cod
 
 PARENT = """
 import signal, sys
+from pathlib import Path
 from evodrop.lab.runner import run_all
 from evodrop.lab.run import Run
 fields = {"dataset": "digits", "network": "digits", "method": "evolutional", "lr": 0.01, "epochs": 3000}
@@ -243,7 +244,7 @@ runs = [Run(seed=seed, **fields) for seed in (0, 1)]
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     try:
-        run_all(runs, sys.argv[1], jobs=2)
+        run_all(runs, Path(sys.argv[1]), jobs=2)
     except KeyboardInterrupt:
         sys.exit("stopped")
 """

@@ -480,12 +480,12 @@ def test_damaged_timings_are_passed_over_and_stop_no_run(tmp_path, damage):
 
 
 FULL = """
-import resource, signal, sys
+import pathlib, resource, signal, sys
 sys.path[:0] = {path!r}
 from helpers import tiny
 from evodrop.lab.store import keep_records
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-stream = keep_records(tiny.training(), {folder!r})
+stream = keep_records(tiny.training(), pathlib.Path({folder!r}))
 next(stream)
 size = len(open({folder!r} + "/records.jsonl", "rb").read())
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, size + 5))

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from evodrop.lab.panels import OTHER_DATA, PAPER_GRID
 
-__all__ = ["CLAIMS", "METRICS", "Claim"]
-
 ELSEWHERE = "not in the paper: its Section 5.1 on other data"
 METRICS = {  # fields of a summary, in words
     "training_pace": "training error averaged over the run",

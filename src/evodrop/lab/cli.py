@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from evodrop.lab.run import RunResult
     from evodrop.lab.verdicts import Outcome
 
-__all__ = ["app", "main"]
-
 Data = Annotated[Path | None, Option("--data", help="data folder [EVODROP_DATA, else the user's cache]")]
 Jobs = Annotated[int, Option(help="runs at once, each on one core", min=1)]
 Names = Annotated[list[str], Argument(metavar="NAME...", help="names of `evodrop data list`")]
@@ -389,12 +387,10 @@ def _checked_out(folder: Path) -> Path:
 
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
+    from evodrop.lab.live import label
     from evodrop.lab.tables import show
 
     show(outcomes)
-    if failed:
-        from evodrop.lab.live import label  # brings torch, which runs that failed have brought before
-
-        for result in failed:
-            print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
+    for result in failed:
+        print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
     print(f"report: {out / 'report.html'}", flush=True)

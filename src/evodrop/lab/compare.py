@@ -13,8 +13,6 @@ from evodrop.lab.methods import LINEAR, PROPOSED, USUAL, methods_of
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
 from evodrop.noise import MATCHES
 
-__all__ = ["panel_for"]
-
 ALL = "all"  # in the place of methods: every one that the network can have
 USUAL_TEXT = ("none", "standard", "uniform", "data-dependent", "water-filling")
 # Of the paper's grid, the step of fastest descent for all six methods on other seeds (100 and 101).

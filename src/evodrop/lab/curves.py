@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ import numpy.typing as npt
 
 from evodrop.lab.run import DIVERGED, RUNNING, STATUSES, LayerStatistics
 from evodrop.lab.store import RECORDS, RecordsError, read_records, read_timings
-
-__all__ = ["Curve", "Floats", "read_curve", "read_curves", "run_folders"]
 
 Floats = npt.NDArray[np.float64]
 LARGEST = 2.0**53  # an iteration beyond it would not be exact
@@ -56,7 +53,7 @@ class Curve:
         return self.status == DIVERGED
 
 
-def read_curves(folders: Iterable[str | os.PathLike[str]]) -> list[Curve]:
+def read_curves(folders: Iterable[Path]) -> list[Curve]:
     """The curves of all runs in some folders, each the folder of a run or a folder of such folders.
 
     A run that has no record yet has no curve.
@@ -65,10 +62,10 @@ def read_curves(folders: Iterable[str | os.PathLike[str]]) -> list[Curve]:
     return [curve for curve in curves if len(curve.iterations)]
 
 
-def run_folders(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
+def run_folders(folders: Iterable[Path]) -> list[Path]:
     """The folders of runs among and directly within these, each once, in the order of their names."""
     found: dict[Path, Path] = {}
-    for folder in map(Path, folders):
+    for folder in folders:
         paths = [folder / RECORDS] if (folder / RECORDS).is_file() else sorted(folder.glob(f"*/{RECORDS}"))
         if not paths:
             raise RecordsError(f"there is no run in {str(folder)!r}: neither it nor a folder in it holds {RECORDS}")
@@ -76,7 +73,7 @@ def run_folders(folders: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return list(found.values())
 
 
-def read_curve(folder: str | os.PathLike[str]) -> Curve:
+def read_curve(folder: Path) -> Curve:
     """The curve of one run, finished or not; a record that makes no sense is a RecordsError that names it."""
     header, records = read_records(folder)
     run = {"match": "draws"} | _checked(folder, header, "run", dict, "an object with named fields")
@@ -92,7 +89,7 @@ def read_curve(folder: str | os.PathLike[str]) -> Curve:
     ]
     wall, cpu = (float(np.median(column)) if len(column) else None for column in seconds)
     return Curve(
-        folder=Path(folder),
+        folder=folder,
         **{name: _checked(folder, run, name, str, "a word") for name in ("dataset", "network", "method", "match")},
         rate=_column(folder, [run], "rate", 0.0, 1.0).item(),
         seed=int(_column(folder, [run], "seed", 0.0, 2.0**63).item()),

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import evodrop
 
-__all__ = ["describe_environment", "describe_git"]
-
 GIT_SECONDS = 10.0  # that git may take to answer
 
 

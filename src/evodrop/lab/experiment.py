@@ -21,8 +21,6 @@ from evodrop.lab.run import FAILED, FINAL, Run, RunResult
 from evodrop.lab.store import RECORDS, locked, write_whole
 from evodrop.lab.verdicts import VERDICTS_FILE, Outcome, outcomes_of, rates_tried, write_verdicts
 
-__all__ = ["carry_out", "reopen", "write_findings"]
-
 DESCRIPTION = "experiment.json"
 RATES = (0.1, 0.2, 0.35, 0.5, 0.65)
 TRIALS_SHARE = 0.5  # of the epochs of the comparison itself, at most
@@ -33,16 +31,10 @@ def carry_out(
 ) -> tuple[list[Outcome], list[RunResult]]:
     """Run a panel, in two stages if there are step sizes to choose from, and write the report.
 
-    What is done already is not done again. The report on a panel of the paper covers all its finished runs in the
-    folder, whichever command made them. Returned are the outcome on each data set and the runs that failed.
-
-    Args:
-        panel: what to run.
-        out: the folder; it is made if it is missing. A second command is refused before it has written there.
-        data: the data folder.
-        jobs: runs at once.
-        command: that was typed, for the report to say.
-        tune_rates: whether to choose the rate of each method on a part of the training data first.
+    With ``tune_rates`` the rate of each method is chosen before, on a part of the training data. What is done already
+    is not done again, and a second command is refused before it has written to ``out``. The report on a panel of the
+    paper covers all its finished runs in the folder, whichever command made them; it names the last command. Returned
+    are the outcome on each data set and the runs that failed.
     """
     from evodrop.lab.live import watching
     from evodrop.lab.runner import run_all

@@ -20,8 +20,6 @@ from evodrop.lab.summary import band_of, final_error
 from evodrop.lab.verdicts import Outcome
 from evodrop.theory import Report
 
-__all__ = ["COLOURS", "ERRORS", "TITLES", "Line", "draw", "draw_theory", "interactive", "save", "series", "styles_of"]
-
 COLOURS = {  # each stands out from a white page and from a dark one, and apart without red and green
     "standard": "#6F6F6F",
     "uniform": "#BF8C00",

@@ -11,8 +11,6 @@ import numpy as np
 from evodrop.lab.curves import Curve, Floats
 from evodrop.lab.methods import methods_of
 
-__all__ = ["Variant", "average_error", "choose_step", "final_curves", "key_of", "tuning_curves", "variants_of"]
-
 MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
 MATCHED_WORDS = {
     "distinct": ", as often as lets as many units survive as standard dropout does",
@@ -38,15 +36,11 @@ class Variant(NamedTuple):
         return self.short or self.label
 
     @property
-    def key(self) -> Key:
-        return key_of(self)
-
-    @property
     def words(self) -> str:
         """One plain line on it."""
         method = methods_of(self.network).get(self.method)
         words = self.method if method is None else method.words
-        return f"{words}{MATCHED_WORDS.get(self.key[2], '')}{'; not in the paper' if self.added else ''}"
+        return f"{words}{MATCHED_WORDS.get(key_of(self)[2], '')}{'; not in the paper' if self.added else ''}"
 
 
 def key_of(item: Variant | Curve) -> Key:
@@ -59,8 +53,8 @@ def key_of(item: Variant | Curve) -> Key:
 def variants_of(curves: Iterable[Curve], known: Sequence[Variant] = ()) -> list[Variant]:
     """The variants that have runs: known ones in their order, then all others by the names of their methods."""
     keys = dict.fromkeys(map(key_of, curves))
-    found = [variant for variant in known if variant.key in keys]
-    rest = [key for key in keys if key not in {variant.key for variant in found}]
+    found = [variant for variant in known if key_of(variant) in keys]
+    rest = [key for key in keys if key not in map(key_of, found)]
     order = {(key[0], method): at for key in rest for at, method in enumerate(methods_of(key[0]))}
     rest.sort(key=lambda key: (order.get(key[:2], len(order)), *key[1:], key[0]))
     several_networks = len({network for network, *_ in keys}) > 1
@@ -81,7 +75,7 @@ def final_curves(curves: Iterable[Curve], variant: Variant) -> list[Curve]:
     The choice is :func:`choose_step` among the runs of the least seed; where these differ in length, among those of the
     length that most step sizes have. Results are those of the longest runs at that step.
     """
-    own = [curve for curve in curves if key_of(curve) == variant.key]
+    own = [curve for curve in curves if key_of(curve) == key_of(variant)]
     if not own:
         return []
     step = choose_step(tuning_curves(own))

@@ -24,8 +24,6 @@ from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import FAILED, FINAL, FINISHED, Run, RunResult
 from evodrop.lab.store import RECORDS
 
-__all__ = ["label", "last_record", "watching"]
-
 TAIL = 1 << 16  # bytes: a line of records is shorter
 LOOKS = 2  # per second
 FRAME = 6  # lines of the screen that are no rows

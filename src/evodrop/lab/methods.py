@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["LINEAR", "LINEAR_METHODS", "METHODS", "PROPOSED", "USUAL", "Method", "methods_of"]
-
 LINEAR = "linear"  # the network of a run without one: logistic regression
 PROPOSED = ("evolutional", "data-dependent")  # by the paper, for networks and for linear models
 

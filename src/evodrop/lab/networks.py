@@ -35,8 +35,6 @@ from torch import Tensor, nn
 from evodrop.lab.methods import METHODS
 from evodrop.nn import LocallyConnected2d, convert_dropout
 
-__all__ = ["NETWORKS", "Network", "ResponseNorm", "build_network", "initialize"]
-
 M = TypeVar("M", bound=nn.Module)
 MakeDropout = Callable[[], nn.Module | None]  # makes one fresh layer; None leaves its place empty
 Layers = Mapping[str, nn.Module | None]
@@ -117,19 +115,6 @@ class ResponseNorm(nn.LocalResponseNorm):
     in three dimensions.
 
     .. math:: y_c = x_c \Big(k + \frac{\alpha}{n} \sum_{c' \text{ near } c} x_{c'}^2 \Big)^{-0.75}
-
-    Args:
-        channels: of the input.
-        size: n, the number of channels in a sum.
-        alpha, k: as in ``nn.LocalResponseNorm``.
-
-    Shape:
-        (N, channels, height, width), in and out.
-
-    Examples:
-        >>> x = torch.randn(2, 64, 6, 6)
-        >>> torch.allclose(ResponseNorm(64, 9)(x), nn.LocalResponseNorm(9)(x))
-        True
     """
 
     neighbours: Tensor
@@ -216,17 +201,8 @@ NETWORKS: dict[str, Network] = {
 def build_network(name: str, method: str = "none", rate: float = 0.5, match: str = "draws") -> nn.Sequential:
     """A network with a method in its places of dropout; its weights have the same names and sizes for every method.
 
-    Building draws no random number that counts: :func:`initialize` sets the weights.
-
-    Args:
-        name: a key of :data:`NETWORKS`.
-        method: a key of :data:`evodrop.lab.methods.METHODS`.
-        rate: fraction of the units to drop.
-        match: what the number of draws is matched to; methods that draw nothing ignore it.
-
-    Examples:
-        >>> build_network("digits", "fast", 0.2).fc3
-        FastDropoutLinear(in_features=150, out_features=10, bias=True, p=0.2, deterministic=False)
+    Building draws no random number that counts: :func:`initialize` sets the weights. Methods that draw nothing ignore
+    ``match``.
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}, but it is one of {', '.join(map(repr, NETWORKS))}")
@@ -247,21 +223,11 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
 
 @torch.no_grad()
 def initialize(network: M, seed: int, std: float = 0.01) -> M:
-    """Draw the weights from N(0, std) and set the biases to 0, in place; return the network.
+    """Draw all weights from N(0, std) and set the biases to 0, in place; return the network.
 
     A layer's weights follow from the seed and from its name alone, on any device and in any memory format. So networks
     that differ in dropout or batch normalisation alone get the same weights from a seed. Layers of other kinds stay as
     they are, and torch's global generator is left alone.
-
-    Args:
-        network: anything made of linear, convolutional and locally connected layers.
-        seed: of the weights.
-        std: standard deviation of the weights.
-
-    Examples:
-        >>> plain, dropping = (initialize(build_network("mnist", method), seed=7) for method in ("none", "standard"))
-        >>> bool((plain.fc1.weight == dropping.fc1.weight).all())
-        True
     """
     for name, layer in network.named_modules():
         if isinstance(layer, nn.Linear | nn.Conv2d | LocallyConnected2d):

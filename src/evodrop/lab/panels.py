@@ -18,8 +18,6 @@ from evodrop.lab.groups import Variant, choose_step, counted, key_of
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.run import Run
 
-__all__ = ["CHOICES", "DEEP_GRID", "LINEAR_GRID", "OTHER_DATA", "PANELS", "PAPER_GRID", "Panel", "find_panel"]
-
 LINEAR_GRID = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)  # Section 5.1
 WIDE_GRID = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0)  # rows of norm 1 need larger steps than the paper's
 PAPER_GRID = "papergrid"  # ends the id of a panel that reads other data by the paper's grid
@@ -120,7 +118,7 @@ class Panel:
         """The step size of each variant, by label, from the curves of the first stage; others do no harm."""
         chosen = {}
         for variant in self.variants:
-            wanted = (self.dataset, variant.key, 0, self.tuning_epochs or self.epochs)
+            wanted = (self.dataset, key_of(variant), 0, self.tuning_epochs or self.epochs)
             first = [one for one in curves if (one.dataset, key_of(one), one.seed, one.epochs) == wanted]
             own = [curve for curve in first if curve.lr in self.grid]
             if not own:
@@ -138,7 +136,7 @@ class Panel:
 
     def owns(self, curve: Curve) -> bool:
         """Whether a run is one of this panel's, at whatever step and length."""
-        return curve.dataset == self.dataset and key_of(curve) in {variant.key for variant in self.variants}
+        return curve.dataset == self.dataset and key_of(curve) in map(key_of, self.variants)
 
     def shortened(self, epochs: int, seeds: int, grid: Iterable[float], tuning_epochs: int) -> list[str]:
         """In words, what runs of so many epochs and seeds, tuned over a grid, leave out of the protocol or change."""

@@ -15,8 +15,6 @@ from evodrop.lab.figures import ERRORS, TITLES, interactive, series
 from evodrop.lab.panels import CHOICES
 from evodrop.lab.verdicts import Outcome
 
-__all__ = ["NAME", "event_writer", "make_page", "write_events"]
-
 NAME = "report.html"
 EVENTS = "events.out.tfevents.*"
 

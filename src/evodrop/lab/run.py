@@ -12,9 +12,6 @@ from typing import Any, NamedTuple, TypedDict
 
 from evodrop.lab.methods import LINEAR
 
-__all__ = ["DIVERGED", "FAILED", "FINAL", "FINISHED", "RUNNING", "STATUSES"]
-__all__ += ["LayerStatistics", "Record", "Run", "RunResult"]
-
 STATUSES = RUNNING, FINISHED, DIVERGED = ("running", "finished", "diverged")  # of a record
 FINAL = (FINISHED, DIVERGED)  # the last record of a run has one of these
 FAILED = "failed"  # of a run that was not completed
@@ -27,22 +24,6 @@ class Run:
 
     Defaults are the paper's protocol: rate 0.5, k = d / 2, batches of 128, momentum 0.9, weights N(0, 0.01).
 
-    Args:
-        dataset: its name.
-        network: its name; "linear" is logistic regression by SGD with a fixed step, one example at a time.
-        method: a key of :data:`evodrop.lab.methods.METHODS`, or of ``LINEAR_METHODS``.
-        seed: of the weights, of the order of the batches and of the noise. The first two are the same for every method.
-        lr: the step size at the start.
-        epochs: passes over the training data.
-        rate: fraction of the units to drop.
-        match: what the number of draws is matched to, see :mod:`evodrop.noise`.
-        eval_every: iterations from one record to the next.
-        batch_size: examples per step; an epoch leaves out what does not fill a batch.
-        momentum: of SGD.
-        weight_std: standard deviation of the initial weights.
-        decay: after each of these epochs, the step size is divided by ten.
-        probe: how many training examples, always the same, measure the training error without noise.
-
     Examples:
         >>> Run(dataset="mnist", network="mnist", method="evolutional", seed=0, lr=0.005, epochs=10).id
         'mnist-evolutional-lr0.005-seed0-da9d5b7194'
@@ -52,19 +33,19 @@ class Run:
     """
 
     dataset: str
-    network: str
-    method: str
-    seed: int
-    lr: float
-    epochs: int
-    rate: float = 0.5
-    match: str = "draws"
-    eval_every: int = 100
-    batch_size: int = 128
+    network: str  # LINEAR is logistic regression by SGD with a fixed step, one example at a time
+    method: str  # of `methods_of(network)`
+    seed: int  # of weights, order of the batches and noise; the first two are the same for every method
+    lr: float  # the step size at the start
+    epochs: int  # passes over the training data
+    rate: float = 0.5  # fraction of the units to drop
+    match: str = "draws"  # what the number of draws is matched to, see evodrop.noise
+    eval_every: int = 100  # iterations from one record to the next
+    batch_size: int = 128  # an epoch leaves out what does not fill a batch
     momentum: float = 0.9
-    weight_std: float = 0.01
-    decay: tuple[int, ...] = ()
-    probe: int = 2000
+    weight_std: float = 0.01  # standard deviation of the initial weights
+    decay: tuple[int, ...] = ()  # after each of these epochs, the step size is divided by ten
+    probe: int = 2000  # training examples, always the same, that measure the training error without noise
 
     def __post_init__(self) -> None:
         """Make 1 and 1.0 the same run, and refuse one that cannot be named or has no end."""

@@ -25,8 +25,6 @@ from evodrop.lab.run import FAILED, Record, Run, RunResult
 from evodrop.lab.store import finished_records, keep_records, locked
 from evodrop.lab.training import load_once, training_for, whole_paths
 
-__all__ = ["records_of", "run_all"]
-
 TRIES = 2  # of what was lost with a worker that the system killed
 KILLED = "its process was killed; is there memory for so many --jobs?"
 PULSE = 0.2  # seconds between two looks whether the parent of a worker is still there
@@ -35,8 +33,8 @@ ONE_AT_A_TIME = threading.Lock()  # torch has one generator per process: runs in
 
 def run_all(
     runs: Sequence[Run],
-    out: str | os.PathLike[str],
-    data: str | os.PathLike[str] | None = None,
+    out: Path,
+    data: Path | None = None,
     *,
     jobs: int = 2,
     on_result: Callable[[RunResult], None] | None = None,
@@ -44,18 +42,13 @@ def run_all(
 ) -> list[RunResult]:
     """Do all runs; the result of each, in their order. One that fails is a result too, and the others go on.
 
-    Data that cannot be read are an error of all runs, and end them.
+    A run that is named twice is done once. Data that cannot be read are an error of all runs, and end them.
 
-    Args:
-        runs: what to do; one that is named twice is done once.
-        out: folder of the results; a run is kept in ``out/<run.id>``. One process at a time writes there.
-        data: the data folder, see :func:`evodrop.lab.data.data_folder`.
-        jobs: runs at once, each in a process with one thread. A ``joblib.parallel_config`` around the call may choose
-            another backend; its workers have to see ``out`` and the data folder.
-        on_result: called with each result as it comes.
-        is_locked: whether the caller holds the lock of ``out``, or of a folder around it, to write more there.
+    A run is kept in ``out/<run.id>``, and one process at a time writes to ``out``; ``is_locked`` says that the caller
+    holds its lock. Each of the ``jobs`` is a process with one thread. A ``joblib.parallel_config`` around the call may
+    choose another backend; its workers have to see ``out`` and the data folder.
     """
-    runs, results, out = list(dict.fromkeys(runs)), dict[Run, RunResult](), Path(out)
+    runs, results = list(dict.fromkeys(runs)), dict[Run, RunResult]()
     out.mkdir(parents=True, exist_ok=True)
     with nullcontext() if is_locked else locked(out):
         for result in _results(runs, out, data, jobs):

@@ -37,15 +37,11 @@ from evodrop.lab.run import FINAL, Record, Run
 if TYPE_CHECKING:
     from evodrop.lab.training import Training
 
-__all__ = ["RECORDS", "LockedError", "RecordsError", "finished_records", "keep_records", "locked", "read_records"]
-__all__ += ["read_timings", "write_whole"]
-
 RECORDS, TIMINGS, CHECKPOINT, LOCK = "records.jsonl", "timings.jsonl", "checkpoint.bin", "lock"
 CHECKPOINT_SECONDS = 15.0
 PATIENCE = 20.0  # seconds to wait for a worker whose parent was killed: it ends in a moment, and its lock with it
 DIGEST_BYTES = hashlib.sha256().digest_size
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # of systems that cannot flush a folder
-Folder = str | os.PathLike[str]
 Line = dict[str, Any]
 
 
@@ -57,14 +53,13 @@ class LockedError(OSError):
     """Another process writes in this folder."""
 
 
-def keep_records(training: Training, folder: Folder, every: float = CHECKPOINT_SECONDS) -> Iterator[Record]:
+def keep_records(training: Training, folder: Path, every: float = CHECKPOINT_SECONDS) -> Iterator[Record]:
     """All records of a training, those that an earlier process left first; each is on the disk before it is given.
 
     A checkpoint comes ``every`` so many seconds. One that is torn or damaged is a RuntimeWarning, and the run begins
     again. One that is sound, but of another run, of an older evodrop or without all its records, is an error, as are
     records of another run or of other data; then every file stays as it is.
     """
-    folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, PATIENCE):
         lines = _resumed(training, folder)
@@ -88,12 +83,12 @@ def keep_records(training: Training, folder: Folder, every: float = CHECKPOINT_S
 
 def _resumed(training: Training, folder: Path) -> list[Any]:
     """Bring the training to its checkpoint, or leave it at its beginning; the header and the records up to there."""
-    path, environment = folder / RECORDS, describe_environment(training.ranks)
+    path, checkpoint, environment = folder / RECORDS, folder / CHECKPOINT, describe_environment(training.ranks)
     header: Line = {"run": training.run.to_dict(), "data": training.fingerprint, "environment": environment}
     header["git"] = describe_git()
-    if (folder / CHECKPOINT).exists() and not (folder / CHECKPOINT).is_file():  # a device could be read for ever
-        kind = "a folder" if (folder / CHECKPOINT).is_dir() else "a pipe or a device"
-        raise RecordsError(f"{folder / CHECKPOINT} is {kind}, but a checkpoint is a file; move it away")
+    if checkpoint.exists() and not checkpoint.is_file():  # a device could be read for ever
+        kind = "a folder" if checkpoint.is_dir() else "a pipe or a device"
+        raise RecordsError(f"{checkpoint} is {kind}, but a checkpoint is a file; move it away")
     lines = _parsed(path.read_bytes(), path) if path.is_file() else []
     _check_identity(lines, header, path)
     if lines[1:] and lines[-1].get("status") in FINAL:
@@ -101,7 +96,7 @@ def _resumed(training: Training, folder: Path) -> list[Any]:
         return lines
     fresh, trouble = deepcopy(training.state()), None
     try:
-        lines = _load(folder / CHECKPOINT, training, header)
+        lines = _load(checkpoint, training, header)
     except RecordsError:  # it is sound, but not this run's: not ours to replace
         raise
     except Exception as error:  # anybody may have changed the file, and it can be wrong in any way
@@ -163,9 +158,9 @@ def _load(path: Path, training: Training, header: Line) -> list[Line]:
     return lines
 
 
-def read_records(folder: Folder) -> tuple[Line, list[Line]]:
+def read_records(folder: Path) -> tuple[Line, list[Line]]:
     """The header and the records of a run, finished or not. A last line torn by a kill does not count."""
-    path = Path(folder) / RECORDS
+    path = folder / RECORDS
     if not path.is_file():
         raise RecordsError(f"there is no {RECORDS} in {folder}; name the folder of a run")
     lines = _parsed(path.read_bytes(), path)
@@ -174,9 +169,9 @@ def read_records(folder: Folder) -> tuple[Line, list[Line]]:
     return lines[0], lines[1:]
 
 
-def finished_records(folder: Folder, run: Run) -> list[Line] | None:
+def finished_records(folder: Path, run: Run) -> list[Line] | None:
     """The records of a run that has ended and left nothing behind, or None: ask before loading data for it."""
-    if any((Path(folder) / name).exists() for name in (CHECKPOINT, LOCK)):
+    if any((folder / name).exists() for name in (CHECKPOINT, LOCK)):
         return None
     with suppress(RecordsError):
         header, records = read_records(folder)
@@ -185,9 +180,9 @@ def finished_records(folder: Folder, run: Run) -> list[Line] | None:
     return None
 
 
-def read_timings(folder: Folder) -> list[Line]:
+def read_timings(folder: Path) -> list[Line]:
     """The lines of ``timings.jsonl``, but for damaged ones; none if there is no such file."""
-    path = Path(folder) / TIMINGS
+    path = folder / TIMINGS
     lines = path.read_bytes().split(b"\n") if path.is_file() else []
     return [line for line in map(_object, lines) if line is not None]
 
@@ -232,13 +227,13 @@ def _append(path: Path, line: Mapping[str, Any], *, flush: bool = False, new_lin
 
 
 @contextmanager
-def locked(folder: Folder, patience: float = 0.0) -> Iterator[None]:
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """Hold a folder; another holder is a :class:`LockedError` that names it, after so many seconds of patience.
 
     The system drops the lock when its process ends, in whatever way. The file ``lock`` goes with the lock; one that a
     killed process left is taken over.
     """
-    path = Path(folder) / LOCK
+    path = folder / LOCK
     lock = FileLock(path, timeout=patience, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()

@@ -21,8 +21,6 @@ from evodrop.lab.curves import Curve, Floats
 from evodrop.lab.groups import average_error
 from evodrop.lab.run import RUNNING
 
-__all__ = ["Interval", "Summary", "band_of", "final_error", "interval", "relative_change", "smooth", "summarise"]
-
 LEVEL = 0.95
 WIDEST = 5  # records of a window
 SHARE = 10  # a window is at most one part in so many of a run
@@ -46,12 +44,6 @@ def interval(values: Iterable[float | None]) -> Interval:
     """Mean and Student's t-interval of independent values; if one of them is missing, so are both.
 
     A seed that diverged cannot be left out of a mean without making it better than it is.
-
-    Examples:
-        >>> interval([1.0, 2.0, 3.0])  # doctest: +ELLIPSIS
-        Interval(mean=2.0, low=-0.484..., high=4.484..., n=3)
-        >>> interval([0.25]), interval([0.25, None])
-        (Interval(mean=0.25, low=None, high=None, n=1), Interval(mean=None, low=None, high=None, n=2))
     """
     numbers = list(values)
     known = [value for value in numbers if value is not None and math.isfinite(value)]
@@ -72,12 +64,6 @@ def relative_change(values: Iterable[float | None], references: Iterable[float |
 
     With R the ratio of the means, (value - R reference) / mean(reference) has mean 0, and its spread is that of R to
     first order. A mean of ratios would be too large: where a reference happens to be small, its ratio is huge.
-
-    Examples:
-        >>> relative_change([1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
-        Interval(mean=-0.5, low=-0.5, high=-0.5, n=3)
-        >>> relative_change([0.5, None], [1.0, 1.0]).mean is None
-        True
     """
     pairs = list(zip(values, references, strict=True))
     own, theirs = np.array(pairs, np.float64).reshape(-1, 2).T  # None becomes nan
@@ -108,11 +94,9 @@ class Summary(NamedTuple):
 
 
 def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> list[Summary]:
-    """A summary of each variant, in order.
+    """A summary of each variant, given as its label and its curves, one per seed.
 
-    Args:
-        variants: for each label its curves, one per seed.
-        baseline: the label that changes are relative to; None if there is none. Seeds that it lacks have no change.
+    Changes are relative to the baseline, if there is one; seeds that it lacks have none.
     """
     references = {curve.seed: curve for curve in variants.get(baseline, ())} if baseline is not None else {}
     rows = []
@@ -151,12 +135,6 @@ def smooth(values: Floats, window: int | None = None) -> Floats:
 
     By default the window is a tenth of the values, at least 1 and at most 5: the end of a short run is not mixed with
     its beginning.
-
-    Examples:
-        >>> smooth(np.array([4.0, 2.0, 0.0]), window=2)
-        array([4., 3., 1.])
-        >>> smooth(np.array([4.0, 2.0, 0.0]))
-        array([4., 2., 0.])
     """
     window = max(1, min(WIDEST, len(values) // SHARE)) if window is None else window
     sums = np.convolve(values, np.ones(window))[: len(values)]

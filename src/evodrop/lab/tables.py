@@ -16,8 +16,6 @@ from evodrop.lab.run import DIVERGED, RUNNING
 from evodrop.lab.summary import Interval, Summary, final_error
 from evodrop.lab.verdicts import FAILS, HOLDS, OPEN, UNMEASURED, Outcome
 
-__all__ = ["NO_BREAK", "RANKED", "cells", "duration", "legend", "limits", "percent", "rate_cells", "sentences", "show"]
-
 NO_BREAK = "\N{NO-BREAK SPACE}"  # a cell may be parted at its other spaces only
 UNKNOWN = "-"
 RANKED = "The least test error comes first; where intervals overlap, the order may be chance."
@@ -171,12 +169,7 @@ def percent(error: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A short time in the unit that suits it.
-
-    Examples:
-        >>> duration(0.00125)
-        '1.25 ms'
-    """
+    """A short time in the unit that suits it."""
     scale, unit = (1.0, "s") if seconds >= 1 else (1e3, "ms") if seconds >= 1e-3 else (1e6, "µs")
     return f"{seconds * scale:.3g} {unit}"
 

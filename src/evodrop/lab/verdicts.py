@@ -21,8 +21,6 @@ from evodrop.lab.panels import Panel
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import Interval, Summary, final_error, summarise
 
-__all__ = ["VERDICTS", "VERDICTS_FILE", "Outcome", "Verdict", "judge", "outcomes_of", "rates_tried", "read_verdicts"]
-
 HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
 VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
 MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order
@@ -77,12 +75,7 @@ class Outcome:
 
 
 def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Outcome]:
-    """The outcome on each data set, by name.
-
-    Args:
-        curves: of all runs; those on "validation:" data chose the rates.
-        panel: that the runs belong to; those on other data sets are left without one.
-    """
+    """The outcome on each data set, by name. Runs on the data of the panel belong to it; "validation:" chose rates."""
     by_dataset: dict[str, list[Curve]] = {}
     for curve in curves:
         by_dataset.setdefault(curve.dataset, []).append(curve)
@@ -97,7 +90,7 @@ def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Out
 def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]) -> Outcome:
     variants = variants_of(runs, () if panel is None else panel.variants)
     curves = {variant.label: final_curves(runs, variant) for variant in variants}
-    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == item.key]) for item in variants}
+    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == key_of(item)]) for item in variants}
     if panel is None:  # standard dropout, if there is one and only one
         standard = [variant.label for variant in variants if variant.method == "standard"]
         baseline = standard[0] if len(standard) == 1 else None

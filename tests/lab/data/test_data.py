@@ -179,3 +179,12 @@ def test_the_import_is_cheap():
     heavy = ["torch", "sklearn", "scipy", "numba", "pooch", "requests", "rich"]
     code = f"import sys, {data.__name__}; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_digits_come_with_scikit_learn(tmp_path):
+    digits = load("digits", tmp_path)
+    assert (digits.train_x.shape, digits.test_x.shape, digits.classes) == ((1438, 1, 8, 8), (359, 1, 8, 8), 10)
+    assert check("digits") == "digits: 1438 training and 359 test images of shape (1, 8, 8) in 10 classes"
+    fetch("digits", tmp_path / "no folder")  # there is nothing to fetch
+    nowhere = [status(name, tmp_path / "no folder") for name in ("digits", "mnist", "20news")]
+    assert nowhere == ["present", "downloadable", "missing"]

@@ -11,8 +11,6 @@ from typing import Any
 from evodrop.lab.data.files import DataError, find
 from evodrop.lab.data.registry import Dataset, File
 
-__all__ = ["fetch_dataset"]
-
 ROOM = 4  # a file whose size was not published may be so many times as long as expected
 CHUNK = 1 << 18
 TIMEOUT = 30.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from evodrop.lab.data.registry import Dataset, File, Form
-
-__all__ = ["VARIABLE", "DataError", "contents", "data_folder", "find", "opened"]
 
 VARIABLE = "EVODROP_DATA"
 LARGEST = 1 << 28  # bytes of a file with a checksum whose size is not known
@@ -22,12 +21,7 @@ class DataError(ValueError):
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The folder given, else the one that the variable EVODROP_DATA names, else the user's cache.
-
-    Examples:
-        >>> data_folder("my/data")
-        PosixPath('my/data')
-    """
+    """The folder given, else the one that the variable EVODROP_DATA names, else the user's cache."""
     chosen = folder if folder is not None else os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
@@ -80,14 +74,14 @@ def contents(dataset: Dataset, form: Form, folder: Path) -> dict[str, bytes]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """The file as it lies on the disk. What goes wrong while it is read becomes a :class:`DataError`."""
     if not path.is_file():  # a pipe or a device could be read for ever
         raise DataError(f"{path} is not there, or is not a file")
     try:
         with path.open("rb") as stream:
             yield stream
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}. Get it again") from error
 
 

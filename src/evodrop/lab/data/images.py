@@ -21,8 +21,6 @@ import numpy.typing as npt
 from evodrop.lab.data.files import DataError, contents
 from evodrop.lab.data.registry import Dataset, Form, held_out
 
-__all__ = ["Images", "read_images"]
-
 Parts = Mapping[str, bytes]  # path of a file: its content
 Arrays = tuple[Any, Any, Any, Any]  # train_x, train_y, test_x, test_y
 

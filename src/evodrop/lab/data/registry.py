@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["DATASETS", "VALIDATION", "Dataset", "File", "Form", "held_out"]
-
 VALIDATION = "validation:"  # before the name of a data set: its training data alone, split in two
 
 

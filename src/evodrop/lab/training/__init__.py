@@ -25,8 +25,6 @@ from evodrop.lab.data import PAIR, VALIDATION, Documents, Images, data_folder, l
 from evodrop.lab.data.text import pair_paths
 from evodrop.lab.run import DIVERGED, FINAL, FINISHED, RUNNING, Record, Run
 
-__all__ = ["UNKNOWN", "Score", "Training", "fingerprint", "load_once", "training_for", "whole_paths"]
-
 Score = tuple[float | None, float | None]  # the fraction of wrong answers, and the mean cross-entropy
 UNKNOWN: Score = (None, None)  # an answer was not finite
 
@@ -34,11 +32,7 @@ UNKNOWN: Score = (None, None)  # an answer was not finite
 class Training:
     """A model in training. It moves on step by step, and its state can be saved and loaded between two steps.
 
-    Args:
-        run: what to do.
-        fingerprint: a digest of the data; records of other data have another.
-        per_epoch: iterations in an epoch.
-        ranks: processes that share every batch.
+    The fingerprint is a digest of the data, ``per_epoch`` counts iterations, and ``ranks`` processes share every batch.
     """
 
     def __init__(self, run: Run, fingerprint: str, per_epoch: int, ranks: int = 1) -> None:

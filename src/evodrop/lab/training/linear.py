@@ -21,26 +21,12 @@ from evodrop.linear import DropoutSGDClassifier
 from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
 from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
 
-__all__ = ["LinearTraining"]
-
 
 class LinearTraining(Training):
-    """A linear model in training.
+    """A linear model in training; several classes are learned one against the rest.
 
     The training error is on all training data, without noise. What a network's record has and a linear model has not,
     the training error with the noise on and the layers, is None and empty.
-
-    Args:
-        run: what to do.
-        documents: the data; several classes are learned one against the rest.
-
-    Examples:
-        >>> from scipy.sparse import csr_array
-        >>> X, y = csr_array([[1.0, 0.0], [0.0, 2.0]]), np.array([1.0, -1.0])
-        >>> fields = {"method": "data-dependent", "seed": 0, "lr": 0.5, "epochs": 2, "eval_every": 2}
-        >>> training = LinearTraining(Run(dataset="two", network="linear", **fields), Documents("two", X, y, X, y))
-        >>> [record["clean_error"] for record in training.records()]
-        [0.0, 0.0]
     """
 
     def __init__(self, run: Run, documents: Documents) -> None:

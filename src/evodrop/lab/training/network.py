@@ -25,9 +25,7 @@ from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.lab.training.watch import watch_dropout
 from evodrop.nn.zoo import penalties
 
-__all__ = ["NetworkTraining", "Pixels", "batches", "check_fit", "check_method", "network_for", "prepare"]
-
-Pixels = tuple[Tensor, Tensor, Tensor, Tensor, str]  # see prepare
+Pixels = tuple[Tensor, Tensor, Tensor, Tensor, str]  # train_x, train_y, test_x, test_y, digest
 
 ORDER, NOISE = 1, 2  # set the random numbers of the order and of the noise apart
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
@@ -36,14 +34,7 @@ OPEN = {"examples": 0.0, "wrong": 0.0, "loss": 0.0}  # sums over the batches sin
 
 
 class NetworkTraining(Training):
-    """A network in training.
-
-    Args:
-        run: what to do.
-        network: built, initialised and on the CPU; it is trained in place.
-        pixels: the data, as :func:`prepare` gives them.
-        rank, ranks: a rank of a process group takes its share of every batch.
-    """
+    """A network in training, in place. A rank of a process group takes its share of every batch."""
 
     def __init__(self, run: Run, network: nn.Module, pixels: Pixels, rank: int = 0, ranks: int = 1) -> None:
         self.train_x, self.train_y, self.test_x, self.test_y, digest = pixels
@@ -166,22 +157,9 @@ def prepare(images: Images, size: int | None = None, scale: float = 1.0) -> Pixe
     """Crop the centre, take off the mean image of the training data and multiply by ``scale``.
 
     The paper's networks, with their weights from N(0, 0.01), learn from raw pixels of 0 to 255 less the mean image, as
-    cuda-convnet fed them: scale 1. Convolutions are fastest with the channels last.
-
-    Args:
-        images: pixels of uint8.
-        size: height and width of the crop; None takes the whole image.
-        scale: factor.
-
-    Returns:
-        ``train_x, train_y, test_x, test_y``, images of float32 and shape (n, height, width, channels); and a digest of
-        the images and of how they were fed. Where they are not the published ones, it says what they are besides.
-
-    Examples:
-        >>> x = np.arange(32, dtype=np.uint8).reshape(2, 1, 4, 4)
-        >>> train_x, *_ = prepare(Images("tiny", x, np.array([0, 1]), x[:1], np.array([0]), 2), size=2)
-        >>> train_x.shape, float(train_x[0, 0, 0, 0])
-        (torch.Size([2, 2, 2, 1]), -8.0)
+    cuda-convnet fed them: scale 1. A size of None takes the whole image. Convolutions are fastest with the channels
+    last, so images of float32 have shape (n, height, width, channels). The digest is one of the images and of how they
+    were fed; where they are not the published ones, it says what they are besides.
     """
     _, _, height, width = images.train_x.shape
     size_y, size_x = (height, width) if size is None else (size, size)

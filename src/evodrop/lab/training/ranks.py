@@ -24,8 +24,6 @@ from evodrop.lab.training import Score, load_once, training_for
 from evodrop.lab.training.network import NOISE, NetworkTraining, Pixels
 from evodrop.nn import convert_sync_dropout
 
-__all__ = ["SharedTraining", "follow", "from_leader", "joined"]
-
 LEADER = 0
 PATIENCE = timedelta(days=365)  # the others wait while the leader reports; torchrun ends all when one has ended
 

@@ -18,24 +18,13 @@ from evodrop.definitions import second_moments
 from evodrop.lab.run import LayerStatistics
 from evodrop.noise import make_noise
 
-__all__ = ["layer_statistics", "watch_dropout"]
-
 QUANTILES = 16
 DIGITS = 6  # as many as a figure can show: records stay small
 
 
 @contextmanager
 def watch_dropout(network: nn.Module) -> Iterator[list[LayerStatistics]]:
-    """A list that fills, within the ``with`` block, when data pass through dropout layers in training mode.
-
-    Examples:
-        >>> import torch
-        >>> network = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))
-        >>> with watch_dropout(network) as seen:
-        ...     y = network(torch.ones(2, 4))
-        >>> [(layer["name"], layer["units"], layer["noise"]) for layer in seen]
-        [('1', 8, 1.0)]
-    """
+    """A list that fills, within the ``with`` block, when data pass through dropout layers in training mode."""
     seen = list[LayerStatistics]()
 
     def note(name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
