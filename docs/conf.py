@@ -27,7 +27,8 @@ extensions = [
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
-exclude_patterns = ["_build", "gallery", "api/generated/*.part"]
+templates_path = ["_templates"]
+exclude_patterns = ["_build", "_templates", "gallery"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
@@ -37,8 +38,8 @@ autosummary_generate = True
 autosummary_imported_members = False
 autodoc_typehints = "none"  # the signature has them, and napoleon's Args explain them
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_google_docstring = True
+napoleon_use_ivar = True  # the fields of a named tuple are described once
 napoleon_custom_sections = [("Shape", "notes_style")]
 # No inventory of another project is at hand offline, so its names cannot be links.
 nitpick_ignore_regex = [("py:.*", r"(?!evodrop\.).*"), ("py:.*", r"evodrop\..*\._.*"), ("py:.*", r"evodrop\._.*")]
@@ -113,5 +114,12 @@ class LinksToTheRepository(SphinxPostTransform):
             link.replace_self(new)
 
 
+def skip_what_others_document(_app: Sphinx, _what: str, _name: str, member: Any, skip: bool, _options: Any) -> bool:
+    """Members of torch's and scikit-learn's classes, and the fields of named tuples."""
+    home = getattr(getattr(member, "fget", member), "__module__", None) or ""
+    return skip or not home.startswith("evodrop")
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("autodoc-skip-member", skip_what_others_document)
     app.add_post_transform(LinksToTheRepository)

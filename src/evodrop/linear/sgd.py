@@ -65,7 +65,7 @@ class DropoutSGDClassifier(LinearClassifier):
             the paper (Definition 2). "uniform": multinomial with equal p_i. "standard": independent, each feature is
             dropped with probability ``rate``. "water-filling": independent, with keep probabilities
             min(1, t sqrt(E x_i^2)) that sum to k. "weight-aware": multinomial, half data-dependent, half
-            p_i ~ |w_i| sqrt(E x_i^2), the supplement's tighter bound, with the weights as the epoch begins. "none".
+            ``p_i ~ |w_i| sqrt(E x_i^2)``, the supplement's tighter bound, with the weights as the epoch begins. "none".
         rate: the fraction to drop, in [0, 1): k = d (1 - rate) draws. 0 is no noise.
         k: number of draws, instead of the rate.
         match: "draws", or the k that fits a fair comparison with standard dropout at the same rate: "distinct" or

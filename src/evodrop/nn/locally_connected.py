@@ -45,9 +45,9 @@ class LocallyConnected2d(nn.Module):
         device, dtype: of the parameters.
 
     Shape:
-        (N, in_channels, *input_size) to (N, out_channels, *output_size), in the memory format of the input. ``weight``
-        is (*output_size, *kernel_size, in_channels, out_channels), ``bias`` is (out_channels, *output_size). Half
-        precision is summed in float32.
+        ``(N, in_channels, *input_size)`` to ``(N, out_channels, *output_size)``, in the memory format of the input.
+        ``weight`` is ``(*output_size, *kernel_size, in_channels, out_channels)``, ``bias`` is
+        ``(out_channels, *output_size)``. Half precision is summed in float32.
 
     Examples:
         >>> layer = LocallyConnected2d(64, 32, 3, input_size=(6, 6), padding=1)

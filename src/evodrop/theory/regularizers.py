@@ -172,7 +172,7 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
 
 
 def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
-    """p_i = |w_i| sqrt(E x_i^2) / sum_j |w_j| sqrt(E x_j^2), which minimise :func:`regularizer_tight_bound`.
+    """``p_i = |w_i| sqrt(E x_i^2) / sum_j |w_j| sqrt(E x_j^2)``, which minimise :func:`regularizer_tight_bound`.
 
     The supplement prints w_i for w_j in the denominator, where it would cancel. Since the weights are not known before
     they are learned, ``DropoutSGDClassifier(dropout="weight-aware")`` takes those of the moment.
