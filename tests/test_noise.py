@@ -149,3 +149,16 @@ def test_nothing_to_draw_is_no_error():
 def test_bad_arguments_are_named(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         make_noise(*arguments, **options)
+
+
+@pytest.mark.parametrize("independent", [False, True])
+@pytest.mark.parametrize("match", MATCHES)
+@pytest.mark.parametrize("weights", [np.ones(5), np.array([3.0, 1.0, 0.5, 0.0, 0.0]), np.array([1.0, 0.0])], ids=len)
+def test_the_smallest_rates_have_a_noise(weights, match, independent):
+    """1 / rate is infinite there, and 0 times infinity is nan."""
+    for rate in (5e-324, 1e-320, 1e-300):
+        noise = make_noise(weights, weights**2, rate, match=match, independent=independent)
+        assert np.isfinite(noise.spread).all()
+        assert noise.k is None or 1 <= noise.k <= most_draws(len(weights), rate)
+        if match == "noise" and not independent and len(weights) == 5:
+            assert noise.k == most_draws(5, rate)

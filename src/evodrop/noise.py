@@ -206,7 +206,8 @@ def draws_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float, m
     xp, moments = namespace(probs), moments * (probs > 0)
     tiny = xp.finfo(probs.dtype).tiny
     spread = (moments / probs.clip(min=tiny)).sum()
-    k = (spread / moments.sum().clip(min=tiny) - 1.0) * ((1.0 - rate) / rate)
+    odds = min((1.0 - rate) / rate, most * 2.0**52)  # 1 / rate may be infinite; no sum rounds to 1 + less than 2^-52
+    k = (spread / moments.sum().clip(min=tiny) - 1.0) * odds
     return xp.floor((k + 0.5).clip(min=1, max=most))
 
 

@@ -220,7 +220,8 @@ def test_verbose_prints_a_line_for_each_class(capsys):
         ({"k": 0}, "'k' parameter"),
         ({"k": 2, "match": "noise"}, "k is 2 with dropout='data-dependent' and match='noise', but"),
         ({"k": 2, "dropout": "standard"}, "k is 2 with dropout='standard' and match='draws', but"),
-        ({"class_weight": {0: 0.0}}, "class_weight is {0: 0.0}, but weights are positive"),
+        ({"class_weight": {0: -1.0}}, "class_weight is {0: -1.0}, but the weights of classes are finite and not"),
+        ({"class_weight": {0: 0.0, 1: 0.0}}, "leaves no example any weight"),
     ],
 )
 def test_bad_parameters_are_named(params, message):
@@ -229,8 +230,8 @@ def test_bad_parameters_are_named(params, message):
 
 
 def test_bad_data_are_named():
-    with pytest.raises(ValueError, match="one class only among the examples of positive weight, 'a', but"):
-        DropoutLogisticRegression().fit(X[:3], ["a", "a", "b"], sample_weight=[1, 1, 0])
+    with pytest.raises(ValueError, match="there is one class, 'a', but a classifier needs at least 2"):
+        DropoutLogisticRegression().fit(X[:2], ["a", "a"])
     with pytest.raises(ValueError, match=r"X has a value of size 1e\+200, but 1e\+150 is the largest; scale"):
         DropoutLogisticRegression().fit([[1e200], [1.0]], [0, 1])
 

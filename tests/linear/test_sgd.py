@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
+import joblib
 import numpy as np
 import pytest
 from scipy import sparse
@@ -16,14 +17,14 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import SGDClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from evodrop._kernels.epoch import LOSSES
 from evodrop.definitions import sampling_probabilities, second_moments
-from evodrop.linear import DropoutSGDClassifier
+from evodrop.linear import AdaptiveRateLogisticRegression, DropoutLogisticRegression, DropoutSGDClassifier
 from evodrop.linear._base import number_labels, split_rows
 from evodrop.linear._fit import DROPOUTS
 
@@ -758,6 +759,14 @@ def test_a_pickle_predicts_and_goes_on(average):
     assert_same(copy.partial_fit(DENSE, CLASSES), model.partial_fit(DENSE, CLASSES))
 
 
+@pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])
+def test_a_model_loaded_by_memory_map_goes_on(labels, tmp_path):
+    model = classifier(average=True).partial_fit(DENSE, labels, classes=np.unique(labels))
+    joblib.dump(model, tmp_path / "model")
+    loaded = joblib.load(tmp_path / "model", mmap_mode="r")
+    assert_same(loaded.partial_fit(DENSE, labels), model.partial_fit(DENSE, labels))
+
+
 def test_a_clone_is_not_fitted():
     model = clone(classifier(k=4, loss="log_loss", class_weight={0: 2.0, 1: 1.0}).fit(DENSE, SIDES))
     assert model.get_params()["k"] == 4
@@ -1064,3 +1073,43 @@ def test_parts_have_no_last_epoch_so_their_steps_do_not_fall():
     np.testing.assert_array_equal(linear.coef_, constant.coef_)
     with pytest.raises(ValueError, match="adagrad is chosen or not in the first call"):
         linear.set_params(learning_rate="adagrad").partial_fit(DENSE, SIDES)
+
+
+# Weights of examples and of classes.
+
+
+@pytest.mark.parametrize("weights", [{0: 0.6, 1: 0.3}, {0: 0.0, 1: 2.0}, "balanced"], ids=["both", "one", "balanced"])
+@pytest.mark.parametrize("dropout", DROPOUTS)
+def test_weights_of_examples_and_of_classes_multiply(dropout, weights):
+    """Both enter the second moments too, which the noise follows."""
+    own = np.random.default_rng(0).random(90)
+    by_class = len(SIDES) / (2 * np.bincount(SIDES)) if weights == "balanced" else np.array([weights[0], weights[1]])
+    both = classifier(dropout, class_weight=weights).fit(DENSE, SIDES, sample_weight=own)
+    assert_same(both, classifier(dropout).fit(DENSE, SIDES, sample_weight=own * by_class[SIDES]))
+
+
+@pytest.mark.parametrize("dropout", ["uniform", "data-dependent", "water-filling"])
+def test_weights_of_several_classes_enter_the_second_moments(dropout):
+    weights = np.array([0.5, 3.0, 1.0, 0.0, 2.0])
+    model = classifier(dropout, class_weight=dict(enumerate(weights)), match="noise").fit(DENSE, CLASSES)
+    same = classifier(dropout, match="noise").fit(DENSE, CLASSES, sample_weight=weights[CLASSES])
+    np.testing.assert_array_equal(model.probs_, same.probs_)
+    assert model.k_ == same.k_
+
+
+def test_class_weights_that_leave_nothing_are_refused():
+    with pytest.raises(ValueError, match="leaves no example any weight"):
+        classifier(class_weight={0: 0.0, 1: 0.0}).fit(DENSE, SIDES)
+
+
+@pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])
+@pytest.mark.parametrize("make", [DropoutSGDClassifier, DropoutLogisticRegression, AdaptiveRateLogisticRegression])
+def test_weights_on_one_class_only_give_a_model_of_that_class(make, labels):
+    """As SGDClassifier and LogisticRegression do: y decides which classes there are."""
+    weight = (labels == 1) * 1.0
+    for model in (make(), LogisticRegression()):
+        model.fit(DENSE, labels, sample_weight=weight)
+        assert model.classes_.tolist() == np.unique(labels).tolist()
+        assert (model.predict(DENSE[labels == 1]) == 1).all()
+    with pytest.raises(ValueError, match="class 0 has no example with weight, so class_weight='balanced' has none"):
+        make(class_weight="balanced").fit(DENSE, labels, sample_weight=weight)

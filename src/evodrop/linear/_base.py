@@ -142,13 +142,45 @@ def labels_of(scores: Floats) -> Array:
     return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1))
 
 
-def side_weights(class_weight: Any, classes: Array, y: Array) -> Floats:
-    """(C, 2): the weights of the negative and the positive side of each problem. Against one of several classes, the
-    rest weighs 1, as in SGDClassifier."""
-    weights = np.asarray(compute_class_weight(class_weight, classes=classes, y=y), np.float64)
+def class_weights(class_weight: Any, classes: Array, masses: Array) -> Floats:
+    """(C,): the weight of each class. "balanced" is n / (C n_c), where ``masses`` are the n_c, counted or weighted."""
+    if class_weight == "balanced":
+        if not masses.all():
+            rare = classes[masses == 0].tolist()[0]
+            raise ValueError(f"class {rare!r} has no example with weight, so class_weight='balanced' has none for it")
+        return np.asarray(masses.sum() / (len(masses) * masses), np.float64)
+    weights = np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), np.float64)
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError(f"class_weight is {class_weight}, but the weights of classes are finite and not negative")
-    return weights.reshape(1, 2) if len(weights) == 2 else np.column_stack([np.ones(len(weights)), weights])
+    return weights
+
+
+class Weights(NamedTuple):
+    """What an example counts for, once its own weight and that of its class have met."""
+
+    moments: Floats  # (n,): in the second moments, which the noise follows: the product of both
+    steps: Floats  # (n,): in the steps of all problems
+    sides: Floats  # (C, 2): in the steps of each problem, if it is on the negative or the positive side
+
+
+def multiplied(weight: Floats, labels: Array, by_class: Floats) -> Weights:
+    """The weights of examples times those of their classes; by_class is (C,).
+
+    Against one of several classes the rest weighs 1, as in SGDClassifier, so only the positive side has the weight of
+    its class there.
+    """
+    both = weight * by_class[labels]
+    if len(by_class) == 2:
+        return Weights(both, both, np.ones((1, 2)))
+    return Weights(both, weight, np.column_stack([np.ones(len(by_class)), by_class]))
+
+
+def side_weights(class_weight: Any, classes: Array, y: Array) -> Floats:
+    """(C, 2): the weights of the two sides of each problem, for examples that have no weights of their own."""
+    labels = number_labels(y, classes)
+    counts = np.bincount(labels, minlength=len(classes))
+    weights = class_weights(class_weight, classes, counts)
+    return weights.reshape(1, 2) if len(weights) == 2 else multiplied(np.ones(len(y)), labels, weights).sides
 
 
 class Rows(NamedTuple):

@@ -37,7 +37,7 @@ from evodrop._kernels.epoch import (
     score_rows,
 )
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import labels_of, progress_bar
+from evodrop.linear._base import Weights, labels_of, progress_bar
 from evodrop.noise import Noise, make_noise
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
@@ -206,6 +206,13 @@ class Model:
                 np.zeros((d + 1 if adagrad else 0, last - first)),
             )
             for first, last in pairwise(edges)
+        ]
+
+    def own_memory(self) -> None:
+        """Copy what may not be written: a model loaded by memory map has arrays that a step could not move."""
+        self.blocks = [
+            Block(block.first, *(np.require(np.asarray(array), requirements="W") for array in block[1:]))
+            for block in self.blocks
         ]
 
     @property
@@ -389,12 +396,14 @@ class Progress:
         return self.squares / self.total_weight
 
     def descent(
-        self, X: sparse.csr_array, labels: Array, weights: Floats, rows: Array, options: FitOptions, sides: Floats
+        self, X: sparse.csr_array, labels: Array, weights: Weights, rows: Array, options: FitOptions
     ) -> Descent:
         """Steps over further examples, whose squares are counted first; see :class:`Descent` for the arguments."""
-        examples = make_examples(X, labels, weights)
-        moments = self.moments(sum_squares(examples, rows, X.shape[1]), float(weights[rows].sum()))
-        return Descent(self.model, examples, rows, moments, options, sides, self.seed)
+        self.model.own_memory()
+        examples = make_examples(X, labels, weights.steps)
+        squares = sum_squares(examples._replace(weights=weights.moments), rows, X.shape[1])
+        moments = self.moments(squares, float(weights.moments[rows].sum()))
+        return Descent(self.model, examples, rows, moments, options, weights.sides, self.seed)
 
 
 def descend(

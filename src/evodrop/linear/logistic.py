@@ -22,7 +22,6 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, log_expit, ndtr
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -33,7 +32,9 @@ from evodrop.linear._base import (
     POSITIVE_INTEGER,
     LinearClassifier,
     Watch,
+    check_classes,
     checked_examples,
+    class_weights,
     probabilities,
 )
 from evodrop.noise import MATCHES, MOST_DRAWS, make_noise
@@ -223,13 +224,15 @@ class MarginalClassifier(LinearClassifier):
         self._check_options()
         details = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
         X, y, weight = checked_examples(self, X, y, sample_weight)
-        if not weight.all():
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         classes, codes = np.unique(y, return_inverse=True)
         params = self._start(classes, X.shape[1])
-        self.classes_ = classes
-        weight = weight * self._class_weights(codes, weight)[codes]
-        total = weight.sum()
+        masses = np.bincount(codes, weights=weight)  # "balanced" by weight: an example of weight 2 counts as two
+        weight = weight * class_weights(self.class_weight, classes, masses)[codes]
+        if not weight.any():
+            raise ValueError(f"class_weight={self.class_weight} leaves no example any weight; give one a positive one")
+        if not weight.all():
+            X, codes, weight = X[weight > 0], codes[weight > 0], weight[weight > 0]
+        self.classes_, total = classes, weight.sum()
         problems = self._problems(X.astype(np.float64, copy=False), codes, weight / total)
         watch = Watch(self, len(problems) * self.max_iter, **details)
         solver, lock = self._solver(total), Lock()  # callbacks are called by one thread at a time
@@ -281,11 +284,7 @@ class MarginalClassifier(LinearClassifier):
 
     def _start(self, classes: Array, d: int) -> Floats:
         """A row of weights and intercept for each problem: zeros, or those of the last fit."""
-        if len(classes) < 2:
-            raise ValueError(
-                f"y has one class only among the examples of positive weight, {classes.tolist()[0]!r}, "
-                "but a classifier needs two or more; give examples of another class"
-            )
+        check_classes(classes)
         if not (self.warm_start and hasattr(self, "coef_")):
             return np.zeros((1 if len(classes) == 2 else len(classes), d + 1))
         if not np.array_equal(self.classes_, classes) or self.coef_.shape[1] != d:
@@ -294,15 +293,6 @@ class MarginalClassifier(LinearClassifier):
                 f"have classes {classes} and {d} features; set warm_start=False"
             )
         return np.column_stack([self.coef_, self.intercept_ * self.fit_intercept])
-
-    def _class_weights(self, codes: Array, weight: Floats) -> Floats:
-        if self.class_weight == "balanced":  # by weight: an example of weight 2 counts as two
-            mass = np.bincount(codes, weights=weight)
-            return np.asarray(mass.sum() / (len(mass) * mass))
-        given = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[codes])
-        if not (np.isfinite(given) & (given > 0)).all():
-            raise ValueError(f"class_weight is {self.class_weight}, but weights are positive; leave out other examples")
-        return np.asarray(given)
 
     def _problems(self, X: sparse.csr_array, codes: Array, weights: Floats) -> list[Problem]:
         peak = abs(X.data).max(initial=0.0)

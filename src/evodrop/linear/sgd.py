@@ -24,9 +24,10 @@ from evodrop.linear._base import (
     Watch,
     check_classes,
     checked_examples,
+    class_weights,
+    multiplied,
     number_labels,
     probabilities,
-    side_weights,
     split_rows,
 )
 from evodrop.linear._fit import DROPOUTS, FALLING, FitOptions, Model, Progress, descend, overflow
@@ -271,11 +272,15 @@ class DropoutSGDClassifier(LinearClassifier):
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, partial: bool = False) -> None:
         progress, options = self._progress, FitOptions.of(self, partial)
         model, labels = progress.model, number_labels(y, self.classes_)
-        rows = split_rows(labels, weight, self.validation_fraction if self.early_stopping else None, progress.seed)
-        sides = side_weights(self.class_weight, self.classes_, y[rows.training])
+        counts = np.bincount(labels[weight > 0], minlength=len(self.classes_))
+        weights = multiplied(weight, labels, class_weights(self.class_weight, self.classes_, counts))
+        if not weights.moments.any():
+            raise ValueError(f"class_weight={self.class_weight} leaves no example any weight; give one a positive one")
+        fraction = self.validation_fraction if self.early_stopping else None
+        rows = split_rows(labels, weights.steps, fraction, progress.seed)
         options = options.over(epochs * len(rows.training))
         watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
-        descent = progress.descent(X, labels, weight, rows.training, options, sides)
+        descent = progress.descent(X, labels, weights, rows.training, options)
 
         def take_round(_: int, restart: bool) -> tuple[float, float, float]:
             if restart:

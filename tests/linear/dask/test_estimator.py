@@ -40,6 +40,8 @@ def assert_same(one, other):
         {"dropout": "weight-aware", "match": "noise"},
         {"dropout": "water-filling", "early_stopping": True},
         {"dropout": "standard", "class_weight": "balanced", "learning_rate": "constant"},
+        {"class_weight": {"art": 0.6, "science": 2.0, "sport": 0.3}, "match": "noise"},
+        {"class_weight": {"art": 0.0}},
         {"max_iter": 200, "tol": 1e-2},
     ],
     ids=str,
@@ -54,6 +56,21 @@ def test_one_partition_is_the_fit_of_one_machine(options):
     assert (ours.k_, ours.n_iter_, ours.t_) == (theirs.k_, theirs.n_iter_, theirs.t_)
     for name in ("loss", "train_error", "validation_score"):
         np.testing.assert_allclose(ours.history_[name], theirs.history_[name], rtol=1e-9)
+
+
+@pytest.mark.parametrize("art", [0.6, 0.0])
+def test_weights_of_examples_and_of_two_classes_multiply(art):
+    labels, own = np.where(Y == "art", "art", "other"), np.random.default_rng(1).random(len(Y))
+    both = own * np.where(labels == "art", art, 0.3)
+    ours = fitted(cut(X), cut(labels), own, class_weight={"art": art, "other": 0.3})
+    assert_same(ours, fitted(cut(X), cut(labels), both))
+
+
+def test_weights_on_one_class_only_give_a_model_of_that_class():
+    weight = (Y[0] == Y) * 1.0
+    ours, theirs = fitted(cut(X), cut(Y), weight), DropoutSGDClassifier(**FIXED).fit(X, Y, weight)
+    assert ours.classes_.tolist() == theirs.classes_.tolist() == np.unique(Y).tolist()
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9, atol=1e-12)
 
 
 def test_the_next_iterate_is_the_mean_of_the_partitions_weighted_by_their_examples():

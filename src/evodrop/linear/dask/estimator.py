@@ -203,9 +203,8 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             vars(now).update(attributes)
             return {"estimator_": now, "classes_": model.classes_, "n_features_in_": model.n_features_in_, **attributes}
 
-        sides = found.side_weights(model.class_weight)
-        steps = epochs, self.local_epochs
-        n_iter, noise = found.fit(model._progress, options, sides, *steps, lambda: watch.step("epoch", fitted))
+        steps = model.class_weight, epochs, self.local_epochs
+        n_iter, noise = found.fit(model._progress, options, *steps, lambda: watch.step("epoch", fitted))
         model._keep(n_iter, noise)
         for name in FITTED:
             setattr(self, name, getattr(model, name))

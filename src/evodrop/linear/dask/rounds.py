@@ -21,12 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
 
 from evodrop._checks import Array, Floats
 from evodrop._kernels.epoch import Examples
 from evodrop._kernels.rows import ROW_STEP
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import Rows, checked_examples, side_weights, split_rows
+from evodrop.linear._base import Rows, checked_examples, class_weights, multiplied, split_rows
 from evodrop.linear._fit import (
     Descent,
     FitOptions,
@@ -53,10 +54,11 @@ REMEDY = "shuffle the rows over the partitions, or use fewer of them"
 
 
 class Part(NamedTuple):
-    """A partition, checked. Labels are places among its own classes, and once it is prepared among all classes."""
+    """A partition, checked. Labels are places among its own classes, and once it is weighed among all classes."""
 
     number: int
     examples: Examples
+    moment_weights: Floats  # of the examples in the second moments
     d: int
     rows: Rows
     classes: Array
@@ -70,8 +72,9 @@ class Facts(NamedTuple):
     training: int
     validation: int
     weight: float  # of the training examples
+    moment_weight: float  # the same in the second moments
     classes: Array
-    counts: Array  # of the training examples, for each of the classes
+    counts: Array  # of the examples that have weight, for each of the classes
 
 
 class Recipe(NamedTuple):
@@ -120,29 +123,27 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
         seed: of the fit.
     """
     try:
-        X, y, weight = with_weight(X, y, weight)
-        if X.shape[0] == 0:
+        check_lengths(X, y, weight)
+        if X.shape[0] == 0 or (weight is not None and not np.any(weight)):
+            check_classification_targets(y)
             none = np.zeros(0, np.int64)
             empty = make_examples(sparse.csr_array((0, X.shape[1])), none, np.ones(0))
-            return Part(number, empty, X.shape[1], Rows(none, none), none, None)
+            return Part(number, empty, np.ones(0), X.shape[1], Rows(none, none), np.unique(y), None)
         X, y, weight = checked_examples(DropoutSGDClassifier(), X, y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
     classes, labels = np.unique(y, return_inverse=True)
-    if fraction is not None and math.ceil(fraction * len(y)) >= len(y):
+    if fraction is not None and math.ceil(fraction * (weight > 0).sum()) >= (weight > 0).sum():
         fraction = None  # too few to set any aside
     rows = split_rows(labels, weight, fraction, stream_of(seed, number) % 2**32)
-    return Part(number, make_examples(X, labels, weight), X.shape[1], rows, classes, None)
+    return Part(number, make_examples(X, labels, weight), weight, X.shape[1], rows, classes, None)
 
 
-def with_weight(X: Any, y: Any, weight: Any) -> tuple[Any, Any, Any]:
-    """Without the examples of weight 0: a partition of them alone is an empty one."""
+def check_lengths(X: Any, y: Any, weight: Any) -> None:
+    """Raise a ValueError unless there are as many labels and weights as rows."""
     if len(y) != X.shape[0] or (weight is not None and len(weight) != len(y)):
         lengths = f"{X.shape[0]} rows, {len(y)} labels" + ("" if weight is None else f", {len(weight)} weights")
         raise ValueError(f"there are {lengths}, but there is one for each example; give X, y and weights equal chunks")
-    if weight is None or (kept := np.asarray(weight) != 0).all():
-        return X, y, weight
-    return X.tocsr()[kept] if sparse.issparse(X) else X[kept], np.asarray(y)[kept], np.asarray(weight)[kept]
 
 
 def stream_of(seed: int, number: int) -> int:
@@ -153,20 +154,28 @@ def stream_of(seed: int, number: int) -> int:
 
 def describe(part: Part) -> Facts:
     """The facts of a partition."""
-    counts = np.bincount(part.examples.labels[part.rows.training], minlength=len(part.classes))
-    weight = float(part.examples.weights[part.rows.training].sum())
-    return Facts(part.d, len(part.rows.training), len(part.rows.validation), weight, part.classes, counts)
+    counts = np.bincount(part.examples.labels[part.examples.weights > 0], minlength=len(part.classes))
+    training, validation = part.rows
+    weight, moment_weight = (float(each[training].sum()) for each in (part.examples.weights, part.moment_weights))
+    return Facts(part.d, len(training), len(validation), weight, moment_weight, part.classes, counts)
+
+
+def weigh(part: Part, classes: Array, by_class: Floats) -> Part:
+    """A partition with the labels that all partitions share, its weights times those of the classes."""
+    labels = np.searchsorted(classes, part.classes).astype(np.int64)[part.examples.labels]
+    weights = multiplied(part.examples.weights, labels, by_class)
+    examples = part.examples._replace(labels=labels, weights=weights.steps)
+    rows = Rows(*(rows[weights.steps[rows] > 0] for rows in part.rows))
+    return part._replace(examples=examples, moment_weights=weights.moments, rows=rows, classes=classes)
 
 
 def squares_of(part: Part) -> Floats:
     """(d,): the sum of weight x_i^2 over the training examples of a partition."""
-    return sum_squares(part.examples, part.rows.training, part.d)
+    return sum_squares(part.examples._replace(weights=part.moment_weights), part.rows.training, part.d)
 
 
-def prepare(part: Part, moments: Floats, classes: Array, options: FitOptions) -> Part:
-    """A partition with the labels that all partitions share, and with its noise, whose law comes from all of them."""
-    labels = np.searchsorted(classes, part.classes).astype(np.int64)[part.examples.labels]
-    part = part._replace(examples=part.examples._replace(labels=labels))
+def prepare(part: Part, moments: Floats, options: FitOptions) -> Part:
+    """A partition with its noise, whose law comes from all partitions."""
     if options.dropout == "weight-aware":
         return part
     law = noise_of(options, moments, np.zeros(part.d))
@@ -226,7 +235,7 @@ def count_hits(part: Part, state: State) -> tuple[int, int]:
 
 def count_weight_of_hits(model: DropoutSGDClassifier, X: Any, y: Any, weight: Any) -> tuple[float, float]:
     """The weight of the examples that a model gets right, and of all."""
-    X, y, weight = with_weight(X, y, weight)
+    check_lengths(X, y, weight)
     if X.shape[0] == 0:
         return 0.0, 0.0
     weight = np.ones(X.shape[0]) if weight is None else np.asarray(weight, np.float64)
@@ -260,19 +269,18 @@ class Rounds:
         if len(widths) > 1:
             found = ", ".join(f"{d} in partition {number}" for d, number in reversed(widths.items()))
             raise ValueError(f"partitions differ in their number of features: {found}; make all blocks of X as wide")
-        self.facts = {i: fact for i, fact in facts.items() if fact.training}
-        if not self.facts:
-            raise ValueError(f"none of the {len(facts)} partitions holds an example that has weight")
+        labelled = {i: fact.classes for i, fact in facts.items() if len(fact.classes)}
+        self.keep(facts)
         if fraction is not None and not self.total("validation"):
             raise ValueError("early_stopping finds no partition large enough to set examples aside; make larger ones")
-        kinds = {fact.classes.dtype.kind in "biuf": number for number, fact in self.facts.items()}
+        kinds = {classes.dtype.kind in "biuf": number for number, classes in labelled.items()}
         if len(kinds) > 1:
             raise ValueError(
                 f"the labels of partition {kinds[True]} are numbers and those of partition {kinds[False]} are not; "
                 "give all partitions labels of one kind"
             )
         self.client, self.parts, self.d = client, {i: parts[i] for i in self.facts}, next(iter(widths))
-        self.classes = np.unique(np.concatenate([fact.classes for fact in self.facts.values()]))
+        self.classes = np.unique(np.concatenate(list(labelled.values())))
         self.state: Future = None
         # Local epochs learn the labels of their partition; the mean of such iterates is a poor model of all.
         sorted_by = sortedness(self.table())
@@ -286,44 +294,43 @@ class Rounds:
         """The sum of one of the facts."""
         return float(sum(getattr(fact, name) for fact in self.facts.values()))
 
+    def keep(self, facts: dict[int, Facts]) -> None:
+        """Leave out the partitions that have nothing to learn from."""
+        self.facts = {i: fact for i, fact in facts.items() if fact.training}
+        if not self.total("moment_weight"):
+            raise ValueError(f"none of the {len(facts)} partitions holds an example that has weight")
+
     def table(self) -> Array:
-        """(P, C): how many training examples each partition has of each class."""
+        """(P, C): how many examples each partition has of each class."""
         counts = np.zeros((len(self.facts), len(self.classes)), np.int64)
         for row, fact in zip(counts, self.facts.values(), strict=True):
             row[np.searchsorted(self.classes, fact.classes)] = fact.counts
         return counts
 
-    def side_weights(self, class_weight: Any) -> Floats:
-        """As :func:`evodrop.linear._base.side_weights`, from the numbers of examples: "balanced" is n / (C n_c)."""
-        if class_weight == "balanced":
-            counts = self.table().sum(axis=0)
-            if not counts.all():
-                rare = self.classes[counts == 0].tolist()[0]
-                raise ValueError(
-                    f"class {rare!r} has no training example, so class_weight='balanced' has no weight for it"
-                )
-            balanced = counts.sum() / (len(counts) * counts)
-            class_weight = dict(zip(self.classes.tolist(), balanced.tolist(), strict=True))
-        return side_weights(class_weight, self.classes, self.classes)
-
     def fit(
         self,
         progress: Progress,
         options: FitOptions,
-        class_weights: Floats,
+        class_weight: Any,
         epochs: int,
         local_epochs: int,
         watch: Callable[[], bool],
     ) -> tuple[int, Noise | None]:
         """Rounds from ``progress.model``, a :class:`State`, which is then that of the end; gives the number of epochs
         and the last noise. The other arguments are those of :func:`evodrop.linear._fit.descend`."""
-        squares = self._tree_sum(list(self._at_home(squares_of, self.parts).values())).result()
-        moments = progress.moments(squares, self.total("weight"))
+        by_class = class_weights(class_weight, self.classes, self.table().sum(axis=0))
+        sides = multiplied(np.ones(0), np.zeros(0, np.int64), by_class).sides
+        parts = self._at_home(weigh, self.parts, self.classes, by_class)
+        facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
+        self.keep(dict(zip(parts, facts, strict=True)))
+        parts = {number: parts[number] for number in self.facts}
+        squares = self._tree_sum(list(self._at_home(squares_of, parts).values())).result()
+        moments = progress.moments(squares, self.total("moment_weight"))
         held = self._hold(moments)
-        ready = self._at_home(prepare, self.parts, held, self.classes, options)
+        ready = self._at_home(prepare, parts, held, options)
         longest = max(fact.training for fact in self.facts.values())
         options = options.over(epochs * longest)
-        recipe = Recipe(options, class_weights, progress.seed, int(self.total("training")))
+        recipe = Recipe(options, sides, progress.seed, int(self.total("training")))
         before = self.state = self._hold(progress.model)
         rounds = 0
 
