@@ -55,7 +55,7 @@ LAB = {  # the same inside the laboratory, exactly; those above come first, so t
     },
     "cli": {
         *("compare", "data", "experiment", "figures", "live", "panels"),
-        *("report", "run", "tables", "training", "verdicts"),
+        *("report", "run", "store", "tables", "training", "verdicts"),
     },
 }
 

@@ -32,11 +32,7 @@ COLOURS = {  # each stands out from a white page and from a dark one, and apart 
 }
 REFERENCE = "#8A8A8A"  # the line at the baseline's mean
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # plotly's name and matplotlib's
-ERRORS = {
-    "clean": "training error on clean data",
-    "noisy": "training error with the noise on",
-    "test": "test error",
-}
+ERRORS = {"clean": "training error on clean data", "noisy": "training error with the noise on", "test": "test error"}
 LAYERS = {  # numbers of a layer; but for the last they are shares of its units
     "dead": "dead units: zero on the whole batch",
     "effective": "effective units: all of them if equally strong",
