@@ -78,7 +78,7 @@ PAGES = {  # files of the repository that the site shows on pages of its own
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "README.md": "index",
-    "results/README.md": "results",
+    "results/README.md": "reproduction",
 }
 
 

@@ -11,7 +11,8 @@ import gzip
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def keep(source: Path, target: Path) -> Outcome:
     write_whole(target / KEPT, gzip.compress(text.encode(), mtime=0))
     write_verdicts([outcome], target / VERDICTS, command or commands_of(source), panel)
     (kept,) = outcomes_of(read_curves([target]), panel)
-    write_figure(draw(kept), target / "figure.png", target / KEPT)
+    renew_figure(target / "figure.png", partial(draw, kept), [target / KEPT])
     return kept
 
 
@@ -75,13 +76,19 @@ def commands_of(source: Path) -> str:
     return "\n".join(own) or f"evodrop reproduce {source.name}"
 
 
-def write_figure(figure: Any, path: Path, *records: Path) -> None:
-    """A picture that says which records it was drawn from, so that a test finds one that is out of date."""
-    figure.savefig(path, dpi=110, metadata={"Software": None, "Description": digest_of(*records)})
+def renew_figure(path: Path, draw: Callable[[], Any], records: Sequence[Path], check: bool = False) -> bool:
+    """Whether a picture was drawn from other records than these; then it is drawn again, unless only checked.
 
-
-def digest_of(*records: Path) -> str:
-    return "records " + hashlib.sha256(b"".join(path.read_bytes() for path in records)).hexdigest()[:16]
+    It holds a digest of its records.
+    """
+    digest = "records " + hashlib.sha256(b"".join(path.read_bytes() for path in records)).hexdigest()[:16]
+    if path.is_file() and digest.encode() in path.read_bytes():
+        return False
+    if check:
+        print(f"{path} was drawn from other records")
+    else:
+        draw().savefig(path, dpi=110, metadata={"Software": None, "Description": digest})
+    return True
 
 
 def main() -> int:

@@ -108,7 +108,7 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
         tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=len)
         shortened = panel.shortened(
             epochs=min(curve.epochs for own in curves.values() for curve in own),
-            seeds=min(map(len, curves.values())),
+            seeds=min((len(curves[item.label]) for item in variants if not item.added), default=panel.seeds),
             grid=tried,
             tuning_epochs=min(own[0].epochs for own in tuning.values()),
         )
