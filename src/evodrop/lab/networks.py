@@ -215,8 +215,10 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
             network(torch.zeros(1, *entry.input_shape))
         return network.train()
     network = entry.build(lambda: nn.Dropout(rate))
-    if method != "standard":
+    if method != "standard" and rate > 0:
         options: dict[str, Any] = {"match": match} if known.uses_match else {}
+        if known.uses_match and method != "weight-aware":
+            options["unit_dims"] = None  # all of a picture, as in the paper, whatever layer is beside it
         convert_dropout(network, to=method, **options, **known.options)
     return network
 

@@ -170,7 +170,7 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     total, noise = strengths.sum(), None
     if isinstance(layer, nn.Dropout):
         noise = make_noise(None, moments, layer.p, independent=True)
-    elif hasattr(layer, "noise_for") and layer.unit_dims is None and getattr(layer, "batched", None) is None:
+    elif hasattr(layer, "noise_for") and layer.unit_dims is None and layer.shared_dims is None:
         noise = layer.noise_for(moments)  # else it depends on more, or on other units
     seen = LayerStatistics(
         name=name,

@@ -10,12 +10,32 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules import activation, batchnorm, conv, instancenorm, normalization
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from evodrop._checks import checked_rate
 from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
+from evodrop.nn.locally_connected import LocallyConnected2d
+
+# What a layer with weights may be, and what neighbours see past.
+WEIGHTED = (nn.Linear, nn.Embedding, conv._ConvNd, LocallyConnected2d)
+MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}  # activations that are no maps
+# of single units: what comes out at one depends on others
+ELEMENTWISE: tuple[type[nn.Module], ...] = (
+    *(getattr(activation, name) for name in activation.__all__ if name not in MIXING),
+    nn.Identity,
+    _DropoutNd,
+)
+POOLING: tuple[type[nn.Module], ...] = tuple(
+    getattr(nn, f"{kind}Pool{n}d") for kind in ("Max", "Avg", "LP", "AdaptiveMax", "AdaptiveAvg") for n in (1, 2, 3)
+)
+NORMALISATION: tuple[type[nn.Module], ...] = (
+    batchnorm._NormBase,
+    instancenorm._InstanceNorm,
+    *(getattr(normalization, name) for name in normalization.__all__),
+)
 
 Layer = nn.Linear | nn.Conv2d
 L = TypeVar("L", bound=nn.Module)

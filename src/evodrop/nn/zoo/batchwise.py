@@ -11,11 +11,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import checked_rate
-from evodrop.nn._neighbours import ELEMENTWISE, POOLING
 from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.locally_connected import as_autocast
-from evodrop.nn.zoo._base import Site, UnitDropout, check_features, is_plain, layer_like
+from evodrop.nn.zoo._base import ELEMENTWISE, POOLING, Site, UnitDropout, check_features, is_plain, layer_like
 
 __all__ = ["BatchwiseDropout", "BatchwiseLinear", "batchwise_dropout"]
 

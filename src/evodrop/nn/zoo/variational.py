@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop._checks import checked_integer, checked_rate
-from evodrop.nn._neighbours import POOLING
 from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo._base import (
+    POOLING,
     Moments,
     NoisyConv2d,
     NoisyLinear,
