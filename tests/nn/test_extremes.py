@@ -49,7 +49,7 @@ def test_squares_that_no_sum_can_hold_are_an_error(size, options, backend):
     layer(x / size)
 
 
-@pytest.mark.parametrize(("size", "words"), [(1e160, "or whose squares are not"), (1e-170, "all zero, or their squares are")])
+@pytest.mark.parametrize(("size", "words"), [(1e160, "or whose squares are not"), (1e-170, "or their squares are")])
 def test_data_whose_squares_are_lost_are_an_error(size, words):
     with pytest.raises(ValueError, match=words):
         DataDependentDropout.from_data(torch.full((4, 3), size, dtype=torch.float64))

@@ -228,8 +228,10 @@ def check_tensor(input: Tensor) -> None:
     if not isinstance(input, Tensor):
         raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
     if input.layout != torch.strided or input.is_nested:
-        kind = "nested tensor" if input.is_nested else f"tensor of layout {input.layout}"
-        raise TypeError(f"dropout of a {kind}, but it takes a dense one; .to_dense() or .to_padded_tensor(0.0) makes one")
+        kind, remedy = f"tensor of layout {input.layout}", ".to_dense()"
+        if input.is_nested:
+            kind, remedy = "nested tensor", ".to_padded_tensor(0.0)"
+        raise TypeError(f"dropout of a {kind}, but it takes a dense one; {remedy} makes one")
     if input.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes float64, float32, bfloat16 or float16")
 

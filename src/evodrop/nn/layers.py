@@ -208,7 +208,7 @@ class DataDependentDropout(MultinomialDropout):
                 "divide them by their largest value"
             )
         if not moments.any():
-            raise ValueError("the data are all zero, or their squares are, so there is nothing to follow; scale them up")
+            raise ValueError("the data are all zero, or their squares are, so none can be followed; scale them up")
         layer.probs = sampling_probabilities(moments).float()
         return layer
 
