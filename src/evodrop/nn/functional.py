@@ -195,10 +195,11 @@ def check_tensor(input: Tensor) -> None:
     """A TypeError unless it is a dense tensor of floating-point numbers."""
     if not isinstance(input, Tensor):
         raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
-    if input.layout != torch.strided:
-        raise TypeError(
-            f"dropout of a tensor of layout {input.layout}, but it takes a dense one; .to_dense() makes one"
-        )
+    if input.layout != torch.strided or input.is_nested:
+        kind, remedy = f"tensor of layout {input.layout}", ".to_dense()"
+        if input.is_nested:
+            kind, remedy = "nested tensor", ".to_padded_tensor(0.0)"
+        raise TypeError(f"dropout of a {kind}, but it takes a dense one; {remedy} makes one")
     if input.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes float64, float32, bfloat16 or float16")
 

@@ -233,9 +233,12 @@ class DataDependentDropout(MultinomialDropout):
         moments = _moments_of_data(X, **dims)
         if (bad := ~torch.isfinite(moments)).any():
             unit = int(bad.nonzero()[0])
-            raise ValueError(f"unit {unit} of the data has values that are not finite; clean the data first")
+            raise ValueError(
+                f"unit {unit} of the data has values that are not finite, or whose squares are not; clean the data, or "
+                "divide them by their largest value"
+            )
         if not moments.any():
-            raise ValueError("the data are all zero, so there is nothing for the probabilities to follow")
+            raise ValueError("the data are all zero, or their squares are, so none can be followed; scale them up")
         layer.probs = sampling_probabilities(moments).float()
         return layer
 
