@@ -22,7 +22,8 @@ class functional_dropout(TorchFunctionMode):  # noqa: N801  # a context manager,
 
     So are ``torch.dropout`` and the ``nn.Dropout`` layers that are called inside. What no function of torch shows stays
     as it is: dropout inside of fused attention, ``nn.LSTM`` and ``nn.MultiheadAttention``; :func:`describe_dropout`
-    lists it. Activation checkpointing calls code again in the backward pass: put that into the block, too.
+    lists it. Activation checkpointing calls code again in the backward pass: put that into the block, too, or let
+    :func:`convert_dropout` do it. ``torch.compile`` traces it.
 
     Args:
         to: a name of :data:`evodrop.nn.zoo.ZOO`, a class, or a function from a rate to a module. It learns nothing and
@@ -83,8 +84,8 @@ class _Routed:
         self.forward, self.mode, self.again = forward, mode, again
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.again and torch._C._current_graph_task_id() == -1:  # the module around it has entered the mode
-            return self.forward(*args, **kwargs)
+        if self.again and (torch.compiler.is_compiling() or torch._C._current_graph_task_id() == -1):
+            return self.forward(*args, **kwargs)  # the module around it has entered the mode
         with self.mode:
             return self.forward(*args, **kwargs)
 
