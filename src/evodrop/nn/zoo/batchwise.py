@@ -12,10 +12,10 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import checked_rate
 from evodrop.nn._neighbours import ELEMENTWISE, POOLING
-from evodrop.nn._noise import UnitDims, checked_dims
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.locally_connected import as_autocast
-from evodrop.nn.zoo._base import Site, UnitDropout, check_features, is_plain, layer_like
+from evodrop.nn.zoo._base import Site, UnitDropout, check_features, is_plain, layer_like, unit_sizes
 
 __all__ = ["BatchwiseDropout", "BatchwiseLinear", "batchwise_dropout"]
 
@@ -48,7 +48,7 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True, *, u
     check_tensor(input)
     if not training or checked_rate(p) == 0:
         return input
-    return _apply(input, _draw_for(input, unit_dims, p), p)
+    return _apply(input, _draw(unit_sizes(input, unit_dims), p, input), p)
 
 
 class BatchwiseDropout(UnitDropout):
@@ -68,8 +68,8 @@ class BatchwiseDropout(UnitDropout):
     eval mode: then it computes all of them.
 
     What it cannot do: the connected layers are for one thread at a time (not ``nn.DataParallel``), and activation
-    checkpointing has to have all three in one segment. Under ``torch.compile`` the noise is the same, but whole matrices
-    are multiplied: a size that changes with every batch would be compiled anew.
+    checkpointing has to have all three in one segment. Under ``torch.compile`` the noise is the same, but the whole
+    matrices are multiplied: a size that changes with every batch would be compiled anew.
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
@@ -120,7 +120,7 @@ class BatchwiseDropout(UnitDropout):
         check_tensor(input)
         if not self.active:
             return input
-        mask = self._take_drawn(input) if self.fed else _draw_for(input, self.unit_dims, self.p)
+        mask = self._take_drawn(input) if self.fed else _draw(unit_sizes(input, self.unit_dims), self.p, input)
         self.kept = None if _must_be_whole(input) else mask
         return _apply(input, mask, self.p)
 
@@ -184,7 +184,7 @@ class BatchwiseLinear(nn.Linear):
         if (kept is None and outputs is None) or _must_be_whole(input):
             return super().forward(input)
         check_features(input, self.weight)
-        rows, weight = as_autocast(input).reshape(-1, self.in_features), as_autocast(self.weight)
+        rows, weight = as_autocast(input).unsqueeze(0).flatten(0, -2), as_autocast(self.weight)
         bias = None if self.bias is None else as_autocast(self.bias)
         inputs = None
         if kept is not None and kept.numel() == self.in_features:
@@ -208,11 +208,6 @@ def _connected(plain: nn.Module | None, side: str, dropout: BatchwiseDropout) ->
     layer = plain if isinstance(plain, BatchwiseLinear) else layer_like(BatchwiseLinear, plain)
     layer.links[side] = dropout
     return layer
-
-
-def _draw_for(input: Tensor, unit_dims: UnitDims, p: float) -> Tensor:
-    dims = checked_dims(input, unit_dims)
-    return _draw([size if dim in dims else 1 for dim, size in enumerate(input.shape)], p, input)
 
 
 def _draw(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
