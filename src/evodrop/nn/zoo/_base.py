@@ -92,6 +92,12 @@ class WeightedDropout(nn.Module):
     weight: Tensor
     bias: Any  # a Tensor or None
 
+    def __init__(self, *sizes: Any, p: float, **options: Any) -> None:
+        if any(isinstance(size, float) for size in sizes):  # nn.Linear would take a third one for its bias
+            raise TypeError(f"{type(self).__name__} was given {sizes}, but its sizes are integers; give the rate as p=")
+        super().__init__(*sizes, **options)
+        self.p = checked_rate(p)
+
     @classmethod
     def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
         """The same layer with noise: an object of this class with the very parameters of a plain one.
@@ -241,17 +247,10 @@ class Moments(NamedTuple):
         return (self.mean + deviation * normal).to(self.mean.dtype)
 
 
-def spread_over(values: Tensor, input: Tensor, unit_dims: UnitDims, layer: nn.Module) -> Tensor:
-    """One value per unit in a shape that broadcasts with the input, or a ValueError if it has other units."""
+def unit_sizes(input: Tensor, unit_dims: UnitDims) -> list[int]:
+    """The shape of one value per unit that broadcasts with the input."""
     dims = checked_dims(input, unit_dims)
-    sizes = [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
-    d = torch.Size(sizes).numel()
-    if d != len(values):
-        raise ValueError(
-            f"{type(layer).__name__} learns a value for each of {len(values)} units, but an input of shape "
-            f"{tuple(input.shape)} has {d} in its dimensions {dims}; give units={d}, or other unit_dims"
-        )
-    return values.view(sizes)
+    return [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
 
 
 def check_features(input: Tensor, weight: Tensor) -> None:

@@ -60,7 +60,7 @@ class _WeightAware(WeightedDropout):
         uniform_mix: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(*sizes, **options)
+        super().__init__(*sizes, p=0.0, **options)
         if not (isinstance(weight_share, numbers.Real) and 0.0 <= weight_share <= 1.0):
             raise ValueError(
                 f"weight_share is {weight_share!r}, but it takes a number in [0, 1], the share that follows the weights"
@@ -80,7 +80,7 @@ class _WeightAware(WeightedDropout):
 
     def _dropped(self, input: Tensor) -> Tensor:
         self._check(input)
-        if input.numel() == 0:
+        if 0 in (input.numel(), self.weight.numel()):
             return input
         with torch.no_grad():
             units = input.shape[-len(self.unit_dims) :]
