@@ -192,9 +192,12 @@ def check_fit(network: str, images: Images) -> Network:
 
 
 def check_method(method: str, network: str) -> None:
-    """Raise a ValueError if a method of the zoo does not find the layers that it needs in a network."""
-    with torch.device("meta"):  # no memory, and no random number
-        build_network(network, method)
+    """Raise a ValueError if a method does not find the layers that it needs in a network, or makes none itself."""
+    try:
+        with torch.device("meta"):  # no memory, and no random number
+            build_network(network, method)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def network_for(run: Run) -> nn.Module:

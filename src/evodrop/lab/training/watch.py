@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -47,10 +48,11 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     moments = np.where(np.isfinite(moments), moments, 0.0)
     strengths, live = np.sqrt(moments), moments > 0
     total, noise = strengths.sum(), None
-    if isinstance(layer, nn.Dropout):
+    if type(layer) is nn.Dropout:  # a subclass may have another noise
         noise = make_noise(None, moments, layer.p, independent=True)
-    elif hasattr(layer, "noise_for") and layer.unit_dims is None and getattr(layer, "batched", None) is None:
-        noise = layer.noise_for(moments)  # else it depends on more, or on other units
+    elif all(getattr(layer, name, None) is None for name in ("unit_dims", "batched")):
+        noise_for: Any = getattr(layer, "noise_for", None)  # with those options it depends on more, or on other units
+        noise = None if noise_for is None else noise_for(moments)
     seen = LayerStatistics(
         name=name,
         units=len(moments),
