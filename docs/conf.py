@@ -69,14 +69,17 @@ html_show_sourcelink = False
 html_theme_options: dict[str, Any] = {
     "show_prev_next": False,
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "changelog": [], "contributing": []}
+html_context = {"default_mode": "auto"}
+html_sidebars = {
+    page.stem: [] for page in Path(__file__).parent.glob("*.md")
+}  # only the API and the gallery have pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = {  # files of the repository that the site shows on pages of its own
