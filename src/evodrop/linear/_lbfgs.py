@@ -20,7 +20,7 @@ Functions: TypeAlias = Callable[[Floats, Array], tuple[Floats, Floats]]
 MEMORY = 10  # steps that the curvature is known from
 LEAST_DECREASE, LEAST_FLATTENING = 1e-4, 0.9  # of a step, as shares of what the slope at its start promises
 MOST_TRIALS = 50  # of a step size
-ROUNDING = 4 * np.finfo(np.float64).eps  # a step that gains less, relative to the value, gains nothing
+ROUNDING = 4 * np.finfo(np.float64).eps  # relative to a value: what may be rounding and no difference
 
 
 class Minima(NamedTuple):
@@ -75,8 +75,9 @@ def minima(
         past.add(point - before[1], gradient - before[2])
         x[:, live], found.values[live] = point, values
         found.n_iter[live] += 1
-        idle = ~(before[0] - values > ROUNDING * abs(values))
-        ends = (abs(gradient).max(axis=0) <= tol) | idle
+        largest = abs(gradient).max(axis=0)
+        idle = (before[0] - values <= ROUNDING * abs(values)) & (largest >= abs(before[2]).max(axis=0))
+        ends = (largest <= tol) | idle
         if callback(x, int((~ends).sum())):
             found.converged[live[ends]] = True
             return found
@@ -126,7 +127,7 @@ def take_step(
     for _ in range(MOST_TRIALS):
         trial = point[:, rest] + size[rest] * direction[:, rest]
         value, change = functions(trial, live[rest])
-        lower = value <= values[rest] + LEAST_DECREASE * size[rest] * slope[rest]  # nan is not
+        lower = value <= values[rest] + LEAST_DECREASE * size[rest] * slope[rest] + ROUNDING * abs(values[rest])
         steep = products(change, direction[:, rest]) < LEAST_FLATTENING * slope[rest]
         better = rest[lower]
         best[0][better], best[1][:, better], best[2][:, better] = value[lower], trial[:, lower], change[:, lower]
