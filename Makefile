@@ -20,7 +20,7 @@ stress: .venv/installed  ## runs and commands killed at 40 random moments each, 
 	EVODROP_STRESS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stress
 
 integration: build/integration/installed  ## models of timm, transformers and other libraries, in an environment of their own
-	build/integration/bin/python -m pytest -W default -p no:doctest tests/integration
+	build/integration/bin/python -m pytest -W default tests/integration
 
 lint: .venv/installed  ## style, types, spelling, workflows and packaging
 	$(BIN)/ruff check .
