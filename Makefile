@@ -55,4 +55,4 @@ dist: .venv/installed  ## wheel and sdist in dist/; the wheel is tried in an emp
 	touch $@
 
 clean:  ## forget .venv, and what was built
-	rm -rf .venv build dist docs/_build
+	rm -rf .venv build dist docs/_build docs/auto_gallery docs/api/generated

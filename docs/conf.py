@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math import MathError
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
 
 import evodrop
 
@@ -21,7 +26,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
@@ -32,6 +36,7 @@ exclude_patterns = ["_build", "_templates", "gallery"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"  # see write_math
 suppress_warnings = ["config.cache", "myst.header"]  # an included file may begin with its own title
 
 autosummary_generate = True
@@ -64,14 +69,17 @@ html_show_sourcelink = False
 html_theme_options: dict[str, Any] = {
     "show_prev_next": False,
     "navbar_align": "left",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 8,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": [], "changelog": [], "contributing": []}
+html_context = {"default_mode": "auto"}
+html_sidebars = {
+    page.stem: [] for page in Path(__file__).parent.glob("*.md")
+}  # only the API and the gallery have pages
 
 ROOT = Path(__file__).parents[1]
 PAGES = {  # files of the repository that the site shows on pages of its own
@@ -96,8 +104,8 @@ class LinksToTheRepository(SphinxPostTransform):
             if link.__class__.__name__ not in ("pending_xref", "download_reference") or "://" in target:
                 continue
             path = target.partition("#")[0]
-            for folder in (ROOT / "docs", ROOT, ROOT / "results"):
-                file = Path(os.path.normpath(folder / path))
+            for folder, ending in product((ROOT / "docs", ROOT, ROOT / "results"), ("", ".md")):  # MyST may cut it off
+                file = Path(os.path.normpath(folder / (path + ending)))
                 if path and file.exists() and file.is_relative_to(ROOT):
                     break
             else:
@@ -120,6 +128,24 @@ def skip_what_others_document(_app: Sphinx, _what: str, _name: str, member: Any,
     return skip or not home.startswith("evodrop")
 
 
+def write_math(writer: Any, node: nodes.Element) -> None:
+    """A formula as MathML, which browsers draw by themselves: no script, no network, and a mistake is a warning.
+
+    docutils lacks a few of LaTeX's commands, which have equals here.
+    """
+    tex = re.sub(r"\\[Bb]ig[lr]?(?![a-z])", "", node.astext()).replace("\\dots", "\\ldots")
+    tex = re.sub(r"\\([td]?frac)(\d)(\d)", r"\\\1{\2}{\3}", tex)
+    block = isinstance(node, nodes.math_block)
+    try:
+        formula = tex2mathml(tex, as_block=block)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%r: %s", tex, error, location=node)
+        formula = ""
+    writer.body.append(f'<div class="math">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
+
+
 def setup(app: Sphinx) -> None:
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("autodoc-skip-member", skip_what_others_document)
     app.add_post_transform(LinksToTheRepository)

@@ -36,7 +36,7 @@ def test_every_number_is_what_the_code_gives(script):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("page", ["theory.md", "zoo.md"])
+@pytest.mark.parametrize("page", ["index.md", "layers.md", "uncertainty.md", "theory.md", "zoo.md"])
 def test_the_examples_run_in_order(page):
     examples = re.findall(EXAMPLE, (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     test_readme.test_every_example_runs("\n".join(examples))

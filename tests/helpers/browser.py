@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+OWN_SERVER = "http://127.0.0.1:"
 PATIENCE = 60.0  # seconds for an answer: the machine may be busy
 COMMAND = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 OPTIONS = (
@@ -76,12 +77,13 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def open(self, path, width=1440, height=900, dark=False, scripts=True):
-        """Load a file in a window of this size."""
+        """Load a file, or a page of a server of our own, in a window of this size."""
         self.problems.clear()
         self.resize(width, height, dark)
         self.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
-        self.ask("Page.navigate", url=Path(path).resolve().as_uri())
+        is_url = str(path).startswith(OWN_SERVER)
+        self.ask("Page.navigate", url=path if is_url else Path(path).resolve().as_uri())
         self._wait_for("Page.loadEventFired")
 
     def reload(self):
@@ -156,6 +158,6 @@ class Browser:
         elif event == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.problems.append(params["entry"])
         elif event == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
-            ("file:", "data:", "blob:")
+            ("file:", "data:", "blob:", OWN_SERVER)
         ):
             self.problems.append(f"it asked for {params['request']['url']}")

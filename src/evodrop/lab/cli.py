@@ -74,7 +74,8 @@ def compare(
         Option(
             help="some of none,standard,uniform,evolutional,water-filling,batchnorm [these], weight-aware,gaussian,"
             "fast,standout,dropconnect,batchwise,variational,variational-weights,adaptive-rate, or all; for text some "
-            "of none,standard,uniform,data-dependent,water-filling [these], weight-aware, or all"
+            "of none,standard,uniform,data-dependent,water-filling [these], weight-aware, or all; for networks also "
+            "module:Class, a dropout of your own that takes the rate"
         ),
     ] = None,
     network: Annotated[str, Option(help="auto: the one for the data set")] = "auto",

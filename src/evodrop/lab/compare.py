@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evodrop.lab.data import Documents
 from evodrop.lab.groups import Variant, key_of
-from evodrop.lab.methods import LINEAR, PROPOSED, USUAL, methods_of
+from evodrop.lab.methods import LINEAR, PROPOSED, USUAL, is_own, methods_of, stamped
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID, PANELS, Panel
 from evodrop.noise import MATCHES
 
@@ -109,17 +109,18 @@ def _variants(methods: Sequence[str] | None, network: str, match: str, rate: flo
     if network == LINEAR:  # the paper's method goes by two names
         names = tuple("data-dependent" if name == "evolutional" else name for name in names)
     variants = []
-    for name in known if ALL in names else dict.fromkeys(names):
-        if name not in known:
-            kind = "linear models" if network == LINEAR else "networks"
-            raise ValueError(f"--methods names {name!r}, but those of {kind} are {', '.join(known)}")
+    for name in dict.fromkeys([*known, *filter(is_own, names)] if ALL in names else names):
+        if name not in known and (network == LINEAR or not is_own(name)):
+            kind, own = ("linear models", "") if network == LINEAR else ("networks", ", or module:Class of your own")
+            raise ValueError(f"--methods names {name!r}, but those of {kind} are {', '.join(known)}{own}")
+        method = stamped(name) if is_own(name) else name
         try:
             if network != LINEAR:
-                check_method(name, network)
+                check_method(method, network)
         except ValueError as error:
             if ALL not in names:
                 raise
             print(f"evodrop: {name} is left out. {error}", file=sys.stderr)
             continue
-        variants.append(Variant(name, *key_of(Variant(name, network, name, match, rate))))
+        variants.append(Variant(name, *key_of(Variant(name, network, method, match, rate))))
     return tuple(variants)

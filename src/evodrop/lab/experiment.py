@@ -15,7 +15,7 @@ from pathlib import Path
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import VALIDATION
 from evodrop.lab.groups import counted
-from evodrop.lab.methods import methods_of
+from evodrop.lab.methods import find_method
 from evodrop.lab.panels import PANELS, Panel, find_panel
 from evodrop.lab.run import FAILED, FINAL, Run, RunResult
 from evodrop.lab.store import KEPT, RECORDS, VERDICTS, locked, write_whole
@@ -82,8 +82,8 @@ def rate_trials(panel: Panel) -> list[Run]:
     error on the last fifth decides. The trials are so short that they take at most half as many epochs as the panel
     itself; where that is not an epoch each, fewer rates are tried, the same for all.
     """
-    uses = methods_of(panel.network)
-    tuned = [variant for variant in panel.variants if uses[variant.method].uses_rate]
+    found = [(variant, find_method(panel.network, variant.method)) for variant in panel.variants]
+    tuned = [variant for variant, method in found if method is not None and method.uses_rate]
     budget = math.floor(TRIALS_SHARE * panel.seeds * panel.epochs)  # epochs of one method
     count = min(budget, len(RATES))
     if tuned and count < 2:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.lab.curves import Curve, Floats
-from evodrop.lab.methods import methods_of
+from evodrop.lab.methods import find_method, methods_of, plain_name
 
 MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
 MATCHED_WORDS = {
@@ -38,14 +38,14 @@ class Variant(NamedTuple):
     @property
     def words(self) -> str:
         """One plain line on it."""
-        method = methods_of(self.network).get(self.method)
+        method = find_method(self.network, self.method)
         words = self.method if method is None else method.words
         return f"{words}{MATCHED_WORDS.get(key_of(self)[2], '')}{'; not in the paper' if self.added else ''}"
 
 
 def key_of(item: Variant | Curve) -> Key:
     """What sets the runs of a variant apart: options that change nothing for its method do not count."""
-    method = methods_of(item.network).get(item.method)
+    method = find_method(item.network, item.method)
     match = item.match if method is None or method.uses_match else "draws"
     return item.network, item.method, match, item.rate if method is None or method.uses_rate else 0.5
 
@@ -58,11 +58,13 @@ def variants_of(curves: Iterable[Curve], known: Sequence[Variant] = ()) -> list[
     order = {(key[0], method): at for key in rest for at, method in enumerate(methods_of(key[0]))}
     rest.sort(key=lambda key: (order.get(key[:2], len(order)), *key[1:], key[0]))
     several_networks = len({network for network, *_ in keys}) > 1
-    rates = {key: key[3] for key in keys if (known_as := methods_of(key[0]).get(key[1])) is None or known_as.uses_rate}
+    rates = {key: key[3] for key in keys if (known_as := find_method(*key[:2])) is None or known_as.uses_rate}
     several_rates = len(set(rates.values())) > 1
+    names = [plain_name(method) for method in dict.fromkeys(key[1] for key in keys)]
     for key in rest:
         network, method, match, rate = key
-        label = method + MATCHED.get(match, f", matched {match}")
+        name = plain_name(method)
+        label = (name if names.count(name) == 1 else method) + MATCHED.get(match, f", matched {match}")
         label += f", rate {rate:g}" if several_rates and key in rates else ""
         label += f" in {network}" if several_networks else ""
         found.append(Variant(label, network, method, match, rate))

@@ -20,7 +20,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from evodrop.lab.data import VALIDATION
-from evodrop.lab.methods import LINEAR
+from evodrop.lab.methods import LINEAR, plain_name
 from evodrop.lab.run import FAILED, FINAL, FINISHED, Run, RunResult
 from evodrop.lab.store import RECORDS
 
@@ -104,7 +104,7 @@ def label(run: Run) -> str:
     network = "" if run.network in (LINEAR, run.dataset.removeprefix(VALIDATION)) else f"{run.network} "
     rate = "" if run.rate == 0.5 else f", rate {run.rate:g}"
     match = "" if run.match == "draws" else f", match {run.match}"
-    return f"{network}{run.method}{rate}{match}, step {run.lr:g}, seed {run.seed}"
+    return f"{network}{plain_name(run.method)}{rate}{match}, step {run.lr:g}, seed {run.seed}"
 
 
 def last_record(folder: Path) -> dict[str, Any] | None:

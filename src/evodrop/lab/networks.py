@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from evodrop.lab.methods import METHODS
+from evodrop.lab.methods import METHODS, import_own, is_own
 from evodrop.nn import LocallyConnected2d, convert_dropout
 
 M = TypeVar("M", bound=nn.Module)
@@ -206,7 +206,7 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}, but it is one of {', '.join(map(repr, NETWORKS))}")
-    entry, known = NETWORKS[name], METHODS[method]
+    entry = NETWORKS[name]
     if method == "none":
         return entry.build(lambda: None)
     if method == "batchnorm":
@@ -215,8 +215,13 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
             network(torch.zeros(1, *entry.input_shape))
         return network.train()
     network = entry.build(lambda: nn.Dropout(rate))
-    if method != "standard":
+    if is_own(method):
+        convert_dropout(network, to=import_own(method))
+    elif method != "standard" and rate > 0:
+        known = METHODS[method]
         options: dict[str, Any] = {"match": match} if known.uses_match else {}
+        if known.uses_match and method != "weight-aware":
+            options["unit_dims"] = None  # all of a picture, as in the paper, whatever layer is beside it
         convert_dropout(network, to=method, **options, **known.options)
     return network
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from evodrop.lab.curves import Curve
 from evodrop.lab.groups import counted
+from evodrop.lab.methods import plain_name
 from evodrop.lab.run import DIVERGED, RUNNING
 from evodrop.lab.summary import Interval, Summary, final_error
 from evodrop.lab.verdicts import FAILS, HOLDS, OPEN, UNMEASURED, Outcome
@@ -123,7 +124,7 @@ def rate_cells(outcome: Outcome) -> list[dict[str, str]]:
     for method, trials in outcome.rates.items():
         errors = {trial.rate: final_error(trial) for trial in trials}
         cells = {f"rate {rate:g}": percent(errors.get(rate)) for rate in rates}
-        rows.append({"method": method} | cells | {"chosen": f"{trials[0].rate:g}"})
+        rows.append({"method": plain_name(method)} | cells | {"chosen": f"{trials[0].rate:g}"})
     return rows
 
 
@@ -215,7 +216,7 @@ def show(outcomes: Sequence[Outcome], console: Console | None = None) -> None:
             rows = [item._asdict() | {"claim": item.claim.words} for item in outcome.verdicts]
             console.print(_table(_claims_title(outcome), rows, ("claim", "verdict", "measured"), console.width))
         for method, trials in outcome.rates.items():
-            console.print(Text(_rate_in_words(method, trials)))
+            console.print(Text(_rate_in_words(plain_name(method), trials)))
         for kind, words in limits(outcome):
             console.print(Text(f"{kind}: {words}"))
 

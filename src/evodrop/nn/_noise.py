@@ -86,7 +86,7 @@ def checked_options(*options: Any) -> Options:
         return _check_options(*options)
 
 
-def checked_dims(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
+def checked_dims(input: Tensor, unit_dims: UnitDims, name: str = "unit_dims") -> tuple[int, ...]:
     """The dimensions of the units, ascending and not negative; by default all but the first, the batch.
 
     A vector has no batch: it is one example.
@@ -96,11 +96,11 @@ def checked_dims(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
     try:
         asked = tuple(map(index, unit_dims)) if isinstance(unit_dims, Sequence) else (index(unit_dims),)
     except TypeError as error:
-        raise TypeError(f"unit_dims is {unit_dims!r}, but it takes an integer or a tuple of integers") from error
+        raise TypeError(f"{name} is {unit_dims!r}, but it takes an integer or a tuple of integers") from error
     dims = tuple(sorted({dim + input.ndim if dim < 0 else dim for dim in asked}))
     if not asked or len(dims) != len(asked) or dims[0] < 0 or dims[-1] >= input.ndim:
         raise ValueError(
-            f"unit_dims is {unit_dims!r}, but the input has shape {tuple(input.shape)}: "
+            f"{name} is {unit_dims!r}, but the input has shape {tuple(input.shape)}: "
             f"name different dimensions from {-input.ndim} to {input.ndim - 1}"
         )
     return dims

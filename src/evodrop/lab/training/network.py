@@ -168,10 +168,11 @@ def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatist
     moments = np.where(np.isfinite(moments), moments, 0.0)
     strengths, live = np.sqrt(moments), moments > 0
     total, noise = strengths.sum(), None
-    if isinstance(layer, nn.Dropout):
+    if type(layer) is nn.Dropout:  # a subclass may have another noise
         noise = make_noise(None, moments, layer.p, independent=True)
-    elif hasattr(layer, "noise_for") and layer.unit_dims is None and getattr(layer, "batched", None) is None:
-        noise = layer.noise_for(moments)  # else it depends on more, or on other units
+    elif all(getattr(layer, name, None) is None for name in ("unit_dims", "shared_dims")):
+        noise_for: Any = getattr(layer, "noise_for", None)  # with those options it depends on more, or on other units
+        noise = None if noise_for is None else noise_for(moments)
     seen = LayerStatistics(
         name=name,
         units=len(moments),
@@ -251,9 +252,12 @@ def check_fit(network: str, images: Images) -> Network:
 
 
 def check_method(method: str, network: str) -> None:
-    """Raise a ValueError if a method of the zoo does not find the layers that it needs in a network."""
-    with torch.device("meta"):  # no memory, and no random number
-        build_network(network, method)
+    """Raise a ValueError if a method does not find the layers that it needs in a network, or makes none itself."""
+    try:
+        with torch.device("meta"):  # no memory, and no random number
+            build_network(network, method)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def network_for(run: Run) -> nn.Module:
