@@ -208,8 +208,8 @@ def fill_many(row: Array, plan: Words, grid: Array, bits: int, k: int, key: np.u
     draws make them Mult(k; p). A rate is rounded down to the grid of the tables; what is cut off of all rates together
     is one more Poisson count, of draws among the units in proportion to what they lost.
     """
-    d, size = len(row), 1 << bits
-    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + d :]
+    size = 1 << bits
+    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + len(row) :]
     total = k + 1
     while total > k:
         used = key
@@ -230,11 +230,11 @@ def look_up(row: Array, rates: Floats, cells: Words, grid: Array, key: np.uint64
         size = min(len(units), len(row) - begin)
         for t in range((size + 3) >> 2):
             words[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
-        part, cell, rare = row[begin : begin + size], cells[begin : begin + size], False
+        part, places, rare = row[begin : begin + size], cells[begin : begin + size], False
         for j in range(size):
             target = np.uint32(units[j]) << np.uint32(GRID_BITS)
             bucket, rest = target >> np.uint32(UNIT_BITS), target & np.uint32(UNITS - 1)
-            entry = grid[cell[j] + U(bucket)]
+            entry = grid[places[j] + U(bucket)]
             other = entry & last
             part[j] = bucket if rest < entry - other else other
         for j in range(size):
