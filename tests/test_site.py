@@ -23,14 +23,10 @@ from test_readme import ROOT
 
 PUBLIC = ("definitions", "noise", "sampling", "nn", "nn.functional", "nn.zoo", "linear", "linear.dask", "theory")
 SHOWN = (
-    "index",
-    "layers",
-    "theory",
-    "zoo",
-    "benchmarks",
-    "api/generated/evodrop.nn.EvolutionalDropout",
-    "auto_gallery/index",
+    *("index", "layers", "theory", "zoo", "benchmarks"),
+    *("api/generated/evodrop.nn.EvolutionalDropout", "auto_gallery/index", "auto_gallery/plot_3_describe"),
 )
+NO_TRANSITIONS = "document.head.insertAdjacentHTML('beforeend', '<style>* { transition: none !important; }</style>')"
 in_a_browser = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium here")
 
 
@@ -129,6 +125,7 @@ def test_formulas_are_drawn_without_the_network(site):
 def test_a_page_is_whole_and_legible_and_nothing_goes_wrong(browser, address, page, width, dark):
     browser.open(f"{address}/{page}.html", width, dark=dark)
     browser.wait_until("document.readyState === 'complete'")
+    browser.run(NO_TRANSITIONS)  # colours are on their way from one scheme to the other
     assert browser.run("document.documentElement.scrollWidth") <= width
     assert browser.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     assert browser.run(TOO_SMALL) == []

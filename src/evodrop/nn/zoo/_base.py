@@ -52,9 +52,9 @@ SIZES: dict[type[nn.Module], tuple[str, ...]] = {
 class Site(NamedTuple):
     """A dropout layer of a model with its neighbours: the weighted layers before and after it, where they are known.
 
-    ``convert_dropout`` gives it to the classmethod ``place`` of a class, which returns it with the layers that shall
-    stand there. A class without ``place`` just takes the rate; one with ``needs``, of ``"before"`` and ``"after"``,
-    is given no site without these neighbours.
+    ``convert_dropout`` passes it to the classmethod ``place`` of a class, which returns a site with the new layers. A
+    class without ``place`` takes the rate alone. A class with ``needs``, a set of ``"before"`` and ``"after"``, gets
+    only sites with these neighbours.
 
     Attributes:
         before, dropout, after: the three layers.
@@ -75,7 +75,7 @@ class Site(NamedTuple):
 
 
 class UnitDropout(_DropoutNd):
-    """Noise on units, in the place of ``nn.Dropout``. In eval mode the identity, unless its class says otherwise."""
+    """Noise on units, instead of ``nn.Dropout``. In eval mode the identity, unless the class says otherwise."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(checked_rate(p))
@@ -85,7 +85,7 @@ class UnitDropout(_DropoutNd):
 
 
 class WeightedDropout(nn.Module):
-    """A linear layer or a convolution with noise of its own: it stands for a dropout and a plain layer beside it."""
+    """A linear layer or a convolution with noise of its own: it replaces a dropout and the plain layer beside it."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"after"})
     p: float
@@ -116,7 +116,7 @@ class WeightedDropout(nn.Module):
         raise NotImplementedError
 
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """What the plain layer makes of them."""
+        """The output of the plain layer with this weight and bias."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""DropConnect: every weight of a layer is dropped by itself; in use, a Gaussian stands for all the masks."""
+"""DropConnect: every weight of a layer is dropped by itself; in eval mode a mean or a Gaussian stands for the masks."""
 
 from __future__ import annotations
 
