@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test stress lint bench docs docs-serve dist clean
+.PHONY: help demo test stress integration lint bench docs docs-serve dist clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile
@@ -18,6 +18,9 @@ test: .venv/installed  ## the whole test suite, with the examples in the docstri
 
 stress: .venv/installed  ## runs and commands killed at 40 random moments each, 10,000 mutated files per format: hours
 	EVODROP_STRESS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stress
+
+integration: build/integration/installed  ## models of timm, transformers and other libraries, in an environment of their own
+	build/integration/bin/python -m pytest -W default tests/integration
 
 lint: .venv/installed  ## style, types, spelling, workflows and packaging
 	$(BIN)/ruff check .
@@ -58,6 +61,14 @@ dist: .venv/installed  ## wheel and sdist in dist/; the wheel is tried in an emp
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet 'pip>=25.1' # the first that reads dependency groups
 	$(BIN)/python -m pip install --quiet --group dev --editable '.[lab,dask]'
+	touch $@
+
+build/integration/installed: pyproject.toml constraints.txt
+	@echo "installing timm, transformers and others into build/integration: some minutes"
+	$(PYTHON) -m venv build/integration
+	build/integration/bin/python -m pip install --quiet --editable '.[torch]' \
+		pytest transformers peft accelerate lightning skorch pillow huggingface_hub safetensors
+	build/integration/bin/python -m pip install --quiet --no-deps timm # torchvision may have no build: tests stand in
 	touch $@
 
 clean:  ## forget .venv, and what was built

@@ -87,7 +87,7 @@ PAGES = {  # files of the repository that the site shows on pages of its own
     "CHANGELOG.md": "changelog",
     "CONTRIBUTING.md": "contributing",
     "README.md": "index",
-    "results/README.md": "reproduction" if (ROOT / "docs/reproduction.md").exists() else "results",
+    "results/README.md": "reproduction",
 }
 
 

@@ -43,7 +43,7 @@ LAB = {  # the same inside the laboratory, exactly; those above come first, so t
     "claims": {"panels"},
     "summary": {"curves", "groups", "run"},
     "verdicts": {"claims", "curves", "data", "groups", "methods", "panels", "store", "summary"},
-    "tables": {"curves", "groups", "run", "summary", "verdicts"},
+    "tables": {"curves", "groups", "methods", "run", "summary", "verdicts"},
     "figures": {"groups", "store", "summary", "verdicts"},
     "report": {"curves", "data", "figures", "panels", "tables", "verdicts"},
     "live": {"data", "methods", "run", "store"},
@@ -55,7 +55,7 @@ LAB = {  # the same inside the laboratory, exactly; those above come first, so t
     },
     "cli": {
         *("compare", "data", "experiment", "figures", "live", "panels"),
-        *("report", "run", "tables", "training", "verdicts"),
+        *("report", "run", "store", "tables", "training", "verdicts"),
     },
 }
 

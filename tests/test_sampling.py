@@ -105,6 +105,42 @@ def test_masks_are_independent_with_the_given_chances():
     assert none_rejected(p_values)
 
 
+def hashed(z):
+    """As :func:`evodrop._kernels.rows.hashed`, on arrays of any numbers."""
+    with np.errstate(over="ignore"):
+        for shift, factor in stream.HASH:
+            z = (z ^ (z >> np.uint64(shift))) * np.uint64(factor)
+    return z
+
+
+def mask_by_definition(keep, size, seed):
+    """Unit i has the i-th 16 bits of the words of its row; where they tie, 46 of the word 2^60 + i."""
+    chances = [min(math.ceil(Fraction(p) * 2**62), 2**62) for p in keep.tolist()]
+    leading = np.array([min(c >> 46, 2**16 - 1) for c in chances])
+    others = np.array([c - (int(high) << 46) for c, high in zip(chances, leading, strict=True)], np.uint64)
+    units = np.arange(len(keep), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        keys = hashed(np.uint64(seed) + np.arange(size, dtype=np.uint64) * stream.ROW_STEP)[:, None]
+        words = hashed(keys + (units >> np.uint64(2)) * stream.GOLDEN)
+        further = hashed(keys + (np.uint64(2**60) + units) * stream.GOLDEN) >> np.uint64(18)
+    bits = (words >> (units % np.uint64(4) * np.uint64(16))) & np.uint64(0xFFFF)
+    return (bits < leading) | ((bits == leading) & (further < others)), bits == leading
+
+
+def test_16_bits_decide_a_mask_and_46_more_on_a_tie():
+    keep = np.tile([0.3, 1.0, 0.0, 0.5, 2.0**-62, 1e-30, 1.0 - 2.0**-53, RNG.random(), 0.999999, 1e-5], 150)[:1499]
+    expected, tied = mask_by_definition(keep, 2000, 77)
+    mask = draw_mask(keep, 2000, 77, 1)
+    np.testing.assert_array_equal(mask, expected)
+    ties = mask[tied & (keep == 0.3)]
+    assert ties.any()
+    assert not ties.all()
+    assert mask[:, keep == 1.0].all()
+    assert not mask[:, keep == 0.0].any()
+    assert tied[:, keep == 1.0].any()  # such a tie is decided for the unit, and for a chance of 0 against it
+    assert tied[:, keep == 0.0].any()
+
+
 def test_many_draws_have_the_same_joint_distribution(monkeypatch):
     monkeypatch.setattr(sampling, "LEAST_MANY", 10)  # the fewest for which k - 3 sqrt(k) is positive
     cases = [([0.2, 0.5, 0.3], 12), ([0.7, 0.3], 10), ([0.1, 0.0, 0.4, 0.5], 16), ([0.001, 0.999], 40)]

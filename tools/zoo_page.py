@@ -19,6 +19,7 @@ from pages import parser_for, renew, table
 from evodrop.lab.curves import read_curves
 from evodrop.lab.experiment import DESCRIPTION, read_description
 from evodrop.lab.panels import PANELS
+from evodrop.lab.store import KEPT
 from evodrop.lab.tables import RANKED, cells
 from evodrop.lab.verdicts import Outcome, outcomes_of
 from evodrop.nn.zoo import ZOO
@@ -49,7 +50,7 @@ def costs(path: Path = COSTS) -> str:
 
 def ranking(results: Path = RESULTS) -> str:
     """The table of each experiment that is kept, or that there is none."""
-    folders = [path.parent for path in sorted(results.glob(f"**/{DESCRIPTION}"))]
+    folders = [path.parent for name in (DESCRIPTION, KEPT) for path in sorted(results.glob(f"**/{name}"))]
     outcomes = [outcome for folder in folders for outcome in outcomes_in(folder)]
     return "\n\n".join(map(ranked, outcomes)) or NOT_YET
 

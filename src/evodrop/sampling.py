@@ -6,8 +6,10 @@ a zero stays zero. An alias table with a power of two buckets splits the masses 
 So a unit's chance is its mass / 2^62 to the last bit: no modulo bias, no float in the comparison.
 
 **Many draws.** From some draws per unit on, a row begins with independent Poisson counts, which cost the same whatever
-k, and single draws make up the rest: see :func:`evodrop._kernels.poisson.fill_rows`. The law is the same multinomial;
+k, and single draws make up the rest: see :func:`evodrop._kernels.poisson.fill_many`. The law is the same multinomial;
 the Poisson probabilities are computed in float64, so it is exact to its rounding.
+
+**Masks.** 16 bits decide whether a unit is kept, and 46 more where they tie: its chance is a multiple of 2^-62.
 
 **Streams.** Word t of row r is a hash of (seed, r, t), see :mod:`evodrop._kernels.rows`.
 Every row can be made alone, so the result is a function of the arguments, whatever the number of threads.
@@ -23,14 +25,14 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
-from evodrop._kernels.poisson import build_tables, fill_rows
-from evodrop._kernels.rows import COUNTS, MASK, MASS_BITS, PRODUCTS, build_table
-from evodrop._kernels.threads import run_section, run_spans, useful_threads
+from evodrop._kernels.poisson import plan_many
+from evodrop._kernels.rows import build_table, plan_mask
+from evodrop._kernels.threads import DRAWS, MANY, MASK, NOISE, PRODUCTS, run_section, useful_threads
 from evodrop.noise import MOST_DRAWS, normalised
 
 __all__ = ["draw_counts", "draw_mask", "sample_counts"]
 
-DRAWS_PER_UNIT = 4  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
+DRAWS_PER_UNIT = 2  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
 LEAST_MANY = 64  # fewer draws than this are never many: the Poisson counts would leave most of them
 
 
@@ -56,32 +58,23 @@ def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDA
     size = checked_integer(size, "size", "the number of rows", 0, 2**62)
     seed = checked_integer(seed, "seed", "the seed", 0, 2**64 - 1)
     scaled = normalised(masses)
-    threads = useful_threads(os.cpu_count() or 1, size * _work(k, len(masses)))
+    threads = useful_threads(os.cpu_count() or 1, size * min(len(masses) + k, 3 * len(masses) + 2 * math.isqrt(k)))
     return draw_counts(scaled / scaled.sum(), k, size, seed, threads).astype(np.int64)
 
 
-def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int) -> Array:
+def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int, **multiply: Any) -> Array:
     """Counts as in :func:`sample_counts` for probs that sum to 1, in the narrowest type that holds them all.
 
     Bytes come first. A byte that wraps takes 256 from its row's sum, so the sum shows it, and the same words are then
-    counted again in a wider type.
+    counted again in a wider type. ``multiply`` is as in :func:`draw_mask`.
     """
     d, bits = len(probs), (len(probs) - 1).bit_length()
-    table = build_table(probs, bits)
-    if many_draws(k, d):
-        rates = (k - 3.0 * math.sqrt(k)) * probs  # then one row in 900 is drawn again
-        where, tables = build_tables(rates, np.arange(d))
+    task, plan = (MANY, plan_many(probs, k, bits)) if many_draws(k, d) else (DRAWS, build_table(probs, bits))
     for dtype in (np.uint8, np.int32):
         counts: Array = np.empty((size, d), dtype)
-
-        def kernel(start: int, stop: int, counts: Array = counts) -> bool:
-            return bool(fill_rows(counts, rates, where, tables, table, bits, k, np.uint64(seed), start, stop))
-
-        if many_draws(k, d):
-            done = run_spans(kernel, size, _work(k, d), threads)
-        else:
-            done = run_section(COUNTS, threads, counts=counts, table=table, seed=seed, bits=bits, k=k)
-        if done:
+        if run_section(
+            task | _then(multiply), threads, counts=counts, plan=plan, seed=seed, bits=bits, k=k, **multiply
+        ):
             break
     return counts
 
@@ -91,18 +84,16 @@ def many_draws(k: int, d: int) -> bool:
     return k >= max(DRAWS_PER_UNIT * d, LEAST_MANY)
 
 
-def _work(k: int, d: int) -> int:
-    """The cost of a row, in units and draws."""
-    return d + 3 * math.isqrt(k) if many_draws(k, d) else d + k
-
-
 def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any) -> Bytes:
     """Independent bytes, 1 with probability ``keep[i]`` in column i, else 0.
 
-    With arrays ``x``, ``scale`` and ``products``, the same pass makes the products x * mask * scale.
+    The same pass can make the noise mask * scale, with arrays ``scale`` and ``products``, or x * mask * scale, with
+    ``x`` besides.
     """
     mask = np.empty((size, len(keep)), np.uint8)
-    chances = np.ceil(keep * 2.0**MASS_BITS).astype(np.uint64)
-    task = MASK | PRODUCTS if multiply else MASK
-    run_section(task, threads, counts=mask, table=chances, seed=seed, **multiply)
+    run_section(MASK | _then(multiply), threads, counts=mask, plan=plan_mask(keep), seed=seed, **multiply)
     return mask
+
+
+def _then(multiply: dict[str, Any]) -> int:
+    return PRODUCTS if "x" in multiply else NOISE if multiply else 0

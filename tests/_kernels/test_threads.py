@@ -11,8 +11,8 @@ import pytest
 import torch  # brings OpenMP along
 
 from evodrop._kernels import threads
-from evodrop._kernels.rows import COUNTS, MASK, MOMENTS, PRODUCTS, build_table
-from evodrop._kernels.threads import run_section, useful_threads
+from evodrop._kernels.rows import build_table, plan_mask
+from evodrop._kernels.threads import DRAWS, FINITE, MASK, MOMENTS, NOISE, PRODUCTS, run_section, useful_threads
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(301, 500))
@@ -34,23 +34,36 @@ def test_every_column_is_summed_and_every_row_multiplied_once(team, number):
     assert run_section(PRODUCTS, number, x=X, counts=counts, scale=scale, products=products)
     np.testing.assert_allclose(moments, (X**2).mean(axis=0))
     np.testing.assert_allclose(products, X * (counts * scale))
+    assert run_section(NOISE, number, counts=counts, scale=scale, products=products)
+    np.testing.assert_array_equal(products, counts * scale)
+
+
+@pytest.mark.parametrize("number", [1, 2, 8])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_row_that_is_not_finite_is_reported_where_it_has_to_be(team, number, value):
+    counts, plan = np.empty(X.shape, np.uint8), plan_mask(np.full(500, 0.5))
+    assert run_section(MASK | FINITE, number, x=X, counts=counts, plan=plan)
+    odd = X.copy()
+    odd[300, 499] = value
+    assert not run_section(MASK | FINITE, number, x=odd, counts=counts, plan=plan)
+    assert run_section(MASK, number, x=odd, counts=counts, plan=plan)
 
 
 @pytest.mark.parametrize("number", [2, 8])
 def test_counts_and_masks_do_not_depend_on_the_team(team, number):
-    table, chances = build_table(np.full(500, 1 / 500), 9), np.full(500, 2**61, np.uint64)
-    for task, words, bits, k in ((COUNTS, table, 9, 250), (MASK, chances, 0, 0)):
+    table, chances = build_table(np.full(500, 1 / 500), 9), plan_mask(np.full(500, 0.5))
+    for task, words, bits, k in ((DRAWS, table, 9, 250), (MASK, chances, 0, 0)):
         results = [np.empty((301, 500), np.uint8) for _ in range(2)]
         for counts, threads_used in zip(results, (1, number), strict=True):
-            assert run_section(task, threads_used, counts=counts, table=words, seed=2**64 - 1, bits=bits, k=k)
+            assert run_section(task, threads_used, counts=counts, plan=words, seed=2**64 - 1, bits=bits, k=k)
         np.testing.assert_array_equal(*results)
 
 
 @pytest.mark.parametrize("number", [1, 2, 8])
 def test_a_wrapped_count_is_reported(team, number):
     counts, table = np.empty((5000, 2), np.uint8), build_table(np.array([1.0, 0.0]), 1)
-    assert run_section(COUNTS, number, counts=counts, table=table, bits=1, k=255)
-    assert not run_section(COUNTS, number, counts=counts, table=table, bits=1, k=256)
+    assert run_section(DRAWS, number, counts=counts, plan=table, bits=1, k=255)
+    assert not run_section(DRAWS, number, counts=counts, plan=table, bits=1, k=256)
 
 
 def test_many_callers_at_once(team):
@@ -104,13 +117,13 @@ def test_an_interrupt_of_a_long_section_is_heard_within_a_second(team, number):
         raise KeyboardInterrupt
 
     counts, table = np.empty((4000, 1000), np.int32), build_table(np.full(1000, 1e-3), 10)
-    run_section(COUNTS, number, counts=counts[:1], table=table, bits=10, k=1000)
+    run_section(DRAWS, number, counts=counts[:1], plan=table, bits=10, k=1000)
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         start = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(KeyboardInterrupt):
-            run_section(COUNTS, number, counts=counts, table=table, bits=10, k=10**6)
+            run_section(DRAWS, number, counts=counts, plan=table, bits=10, k=10**6)
         assert time.perf_counter() - start < 1.2
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -31,7 +31,7 @@ def record(number, **changes):
     } | changes
 
 
-def write_run(out, records, seconds=0.01, cpu_seconds=0.01, data="x", **changes):
+def write_run(out, records, cpu_seconds=0.01, data="x", **changes):
     """A run's folder in ``out``, written again if it is there."""
     fields = run_fields(**changes)
     name = "-".join(
@@ -46,8 +46,9 @@ def write_run(out, records, seconds=0.01, cpu_seconds=0.01, data="x", **changes)
     }
     (out / name).mkdir(parents=True, exist_ok=True)
     (out / name / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (header, *records)))
-    timing = {"median_seconds": seconds, "median_cpu_seconds": cpu_seconds}
-    (out / name / "timings.jsonl").write_text(json.dumps(timing) + "\n")
+    timing = {"steps": SPACING, "median_seconds": 1.0, "median_cpu_seconds": cpu_seconds}
+    timings = [timing | {"iteration": record["iteration"]} for record in records] or [timing]
+    (out / name / "timings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in timings))
     return out / name
 
 

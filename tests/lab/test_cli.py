@@ -146,7 +146,8 @@ def test_reproduce_runs_a_panel_and_checks_its_claims(folder, capsys):
     verdicts = json.loads((folder / "runs/fig1-20news/verdicts.json").read_text())
     (folder / "kept/fig1-20news").mkdir(parents=True)
     for verdict, expected in (("does not hold", 0), ("holds", 1)):
-        kept = {claim: entry | {"verdict": verdict} for claim, entry in verdicts.items()}
+        changed = {claim: entry | {"verdict": verdict} for claim, entry in verdicts["verdicts"].items()}
+        kept = verdicts | {"verdicts": changed}
         (folder / "kept/fig1-20news/verdicts.json").write_text(json.dumps(kept))
         code, _, err = answer(capsys, *words, "--check", "--results", "kept")
         assert code == expected

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 FINISHED = next((Path(__file__).parent / "earlier" / "finished").iterdir())
 
 
@@ -38,6 +40,17 @@ def test_half_a_character_in_a_record_is_replaced(tmp_path):
     assert b"Traceback" not in answer.stderr
     assert answer.returncode == 0, answer.stderr.decode()
     assert "sp?ts" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_folder_whose_name_is_no_text_has_a_report(tmp_path):
+    folder = tmp_path / "sp\udcffts"
+    try:
+        shutil.copytree(FINISHED, folder / FINISHED.name)
+    except OSError:  # as on macOS
+        pytest.skip("this file system takes text alone")
+    answer = report(folder / FINISHED.name, folder / "out")
+    assert answer.returncode == 0, answer.stderr.decode()
+    assert "sp?ts" in (folder / "out" / "report.html").read_text()
 
 
 def test_sigterm_ends_a_command_in_a_sentence_and_keeps_its_records(tmp_path):

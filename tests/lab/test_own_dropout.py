@@ -17,7 +17,7 @@ from evodrop.lab.experiment import rate_trials
 from evodrop.lab.groups import Variant
 from evodrop.lab.methods import _import, import_own, stamped
 from evodrop.lab.networks import build_network
-from evodrop.lab.training.watch import layer_statistics
+from evodrop.lab.training.network import layer_statistics
 
 SOURCE = """
 from torch import nn

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from helpers.synthetic import curve, write_errors
 
@@ -206,11 +208,25 @@ def test_what_held_and_holds_no_more_is_found(now, words):
 
 
 def test_verdicts_can_be_kept(tmp_path):
-    write_verdicts([judged("holds")], tmp_path / "verdicts.json")
+    runs = [read_curve(write_errors(tmp_path, [0.5, 0.4], seed=seed, data=data)) for seed, data in enumerate("xxy")]
+    (outcome,) = outcomes_of(runs)
+    outcome.verdicts.append(judged("holds"))
+    write_verdicts([outcome], tmp_path / "verdicts.json", "evodrop compare", None)
     assert read_verdicts(tmp_path / "verdicts.json") == {"c": "holds"}
+    known = json.loads((tmp_path / "verdicts.json").read_bytes())
+    assert (known["command"], known["panel"]) == ("evodrop compare", None)
+    found = {name: part["data"] for part in known["headers"] for name in part["runs"]}
+    assert found == {run.folder.name: run.header["data"] for run in runs}
+    assert [part["git"] for part in known["headers"]] == [{"commit": "abc"}] * 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"c": 1}', '{"c": {}}', "[" * 100_000, '{"c": {"verdict": "maybe"}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"verdicts": 1}', '{"verdicts": {"c": {}}}', "[" * 100_000),
+        '{"verdicts": {"c": {"verdict": "maybe"}}}',
+    ],
+)
 def test_files_that_hold_no_verdicts_are_named(tmp_path, text):
     (tmp_path / "v.json").write_text(text)
     with pytest.raises(ValueError, match=r"v\.json.*(holds no verdicts|'maybe')"):

@@ -10,15 +10,10 @@ import pytest
 from scipy import integrate, sparse
 from scipy.special import expit
 
+from evodrop._kernels.expected_loss import BOUND, GAUSSIAN, QUADRATIC, SCALES, expected_loss
 from evodrop.definitions import bernoulli_noise, multinomial_noise, sampling_probabilities, second_moments
-from evodrop.linear.logistic import (
-    Problem,
-    gaussian_loss,
-    minimum,
-    objective,
-    quadratic_loss,
-    squared,
-)
+from evodrop.linear._lbfgs import minima
+from evodrop.linear.logistic import Problem
 from evodrop.noise import Noise
 
 RNG = np.random.default_rng(5)
@@ -28,26 +23,43 @@ Y = RNG.choice([-1.0, 1.0], size=N)
 WEIGHTS = RNG.random(N) / N
 PROBS = sampling_probabilities(second_moments(X))
 NOISES = {
-    "multinomial": (Noise(PROBS, 3), quadratic_loss),
-    "bernoulli": (Noise(np.full(D, 0.6)), quadratic_loss),
-    "gaussian": (Noise(np.full(D, 0.6)), gaussian_loss),
+    "multinomial": (Noise(PROBS, 3), QUADRATIC),
+    "bernoulli": (Noise(np.full(D, 0.6)), QUADRATIC),
+    "gaussian": (Noise(np.full(D, 0.6)), GAUSSIAN),
 }
 
 
 def problem_of(noise, loss, alpha=0.0, fit_intercept=True, X=X, labels=Y, weights=WEIGHTS):
-    X = sparse.csr_array(X)
-    return Problem(X, squared(X), labels, weights, noise.spread, noise.shared, loss, alpha, fit_intercept)
+    rows = sparse.csr_array(X), (labels > 0).astype(int), weights, np.zeros(len(weights)), np.array([1])
+    return Problem(*rows, alpha, fit_intercept, noise.spread[:, None], shared=noise.shared, loss=loss)
+
+
+def objective(params, problem):
+    """Of a problem that is alone."""
+    values, gradients = problem.objective(params[:, None])
+    return values[0], gradients[:, 0]
 
 
 def logistic(margin):
     return np.logaddexp(0.0, -margin)
 
 
+FACTORS = abs(X) @ RNG.random(D)
+VARIANTS = {
+    "multinomial": {},
+    "bernoulli": {},
+    "gaussian": {},
+    "per entry": {"row_factors": FACTORS},
+    "half unlabelled": {"clean": RNG.choice([-0.02, 0.03, 0.0], size=N)},
+    "the bound": {"loss": BOUND},
+}
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("name", NOISES)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_the_gradient_is_that_of_the_value(name, fit_intercept, alpha):
-    problem = problem_of(*NOISES[name], alpha, fit_intercept)
+    problem = problem_of(*NOISES.get(name, NOISES["gaussian"]), alpha, fit_intercept)._replace(**VARIANTS[name])
     params = RNG.normal(size=D + 1)
     gradient = objective(params, problem)[1]
     step = 1e-3 * np.eye(D + 1)
@@ -101,7 +113,7 @@ def exact_loss(x, w, probs, k):
     return total
 
 
-@pytest.mark.parametrize("loss", [quadratic_loss, gaussian_loss])
+@pytest.mark.parametrize("loss", [QUADRATIC, GAUSSIAN])
 def test_the_error_of_the_approximation_is_of_the_order_of_1_over_k_squared(loss):
     """The third and the fourth central moment of the score are both O(1 / k^2)."""
     x, w, probs = np.array([1.0, -0.5, 2.0]), np.array([0.8, 1.0, -0.3]), np.array([0.3, 0.2, 0.5])
@@ -127,14 +139,15 @@ def test_the_value_is_the_mean_loss_under_bernoulli_noise(name):
     )
     value = objective(np.append(w, 0.0), problem_of(*NOISES[name]))[0]
     assert abs(loss.mean() - value) < 4 * loss.std() / np.sqrt(size)
-    plain = objective(np.append(w, 0.0), problem_of(Noise(np.ones(D)), quadratic_loss))[0]
+    plain = objective(np.append(w, 0.0), problem_of(Noise(np.ones(D)), QUADRATIC))[0]
     assert value - plain > 20 * loss.std() / np.sqrt(size)  # so that the noise is seen at all
 
 
 @pytest.mark.parametrize("variance", [0.0, 1e-8, 0.01, 1.0, 10.0, 100.0, 1e4])
 def test_the_gaussian_loss_is_the_integral(variance):
     margins = np.array([-50.0, -7.0, -1.0, 0.0, 0.3, 2.0, 9.0, 60.0])
-    value, slope, bend = gaussian_loss(margins, np.full(8, variance))
+    found = [expected_loss(GAUSSIAN, margin, variance, np.empty((3, len(SCALES)))) for margin in margins]
+    value, slope, bend = np.transpose(found)
     if variance == 0:
         np.testing.assert_allclose(value, logistic(margins), atol=2e-11)
         np.testing.assert_allclose(slope, -expit(-margins), atol=2e-11)
@@ -163,11 +176,28 @@ def test_the_gaussian_objective_is_convex():
 
 def test_the_minimum_has_no_slope_and_can_be_stopped():
     problem = problem_of(*NOISES["gaussian"])
-    found = minimum(problem, np.zeros(D + 1), 1e-7, 1000)
-    assert found.success
-    assert abs(objective(found.x, problem)[1]).max() < 1e-7
+    found = problem.search(np.zeros((D + 1, 1)), 1e-7, 1000)
+    assert found.converged.all()
+    assert abs(objective(found.points[:, 0], problem)[1]).max() < 1e-7
+    assert problem.search(np.zeros((D + 1, 1)), 1e-7, 1000, lambda *_: True).n_iter[0] == 1
 
-    def stop(x):
-        raise StopIteration
 
-    assert minimum(problem, np.zeros(D + 1), 1e-7, 1000, stop).nit == 1
+def test_searches_share_their_evaluations_and_nothing_else():
+    """Rosenbrock's valleys of several widths: not convex, and each takes a number of steps of its own."""
+    widths, calls = np.array([1.0, 10.0, 100.0]), []
+
+    def valleys(x, which):
+        calls.append(which)
+        a, b, width = *x, widths[which]
+        bend = b - a * a
+        return (1 - a) ** 2 + width * bend**2, np.stack([2 * (a - 1) - 4 * width * a * bend, 2 * width * bend])
+
+    start = np.array([[-1.2] * 3, [1.0] * 3])
+    found = minima(valleys, start, np.ones((2, 1)), 1e-9, 1000)
+    np.testing.assert_allclose(found.points, 1.0, atol=1e-8)
+    assert len(set(found.n_iter)) == 3
+    assert len(calls) < 0.7 * sum(map(len, calls))
+    for which in range(3):
+        alone = minima(lambda x, _, which=which: valleys(x, [which]), start[:, :1], np.ones((2, 1)), 1e-9, 1000)
+        np.testing.assert_array_equal(alone.points[:, 0], found.points[:, which])
+        assert alone.n_iter[0] == found.n_iter[which]

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import copy
+import pickle
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -12,6 +16,7 @@ from evodrop.nn import (
     EvolutionalDropout,
     EvolutionalDropout1d,
     EvolutionalDropout2d,
+    EvolutionalDropout3d,
     MultinomialDropout,
     convert_dropout,
 )
@@ -36,7 +41,7 @@ def test_swaps_nested_layers_and_keeps_rates():
         "features.1": (EvolutionalDropout2d, 0.1),
         "features.2.0": (EvolutionalDropout1d, 0.2),
         "head.1": (EvolutionalDropout, 0.3),
-        "head.2": (nn.Dropout3d, 0.4),
+        "head.2": (EvolutionalDropout3d, 0.4),
     }
 
 
@@ -75,8 +80,131 @@ def test_a_dropout_layer_itself_is_replaced():
 
 
 def test_a_layer_that_is_switched_off_stays_off():
-    model = convert_dropout(nn.Sequential(nn.Dropout(0.0)))
+    with pytest.warns(UserWarning, match=r"nothing was swapped.*its other dropouts are '0' \(Dropout\)"):
+        model = convert_dropout(nn.Sequential(nn.Dropout(0.0)))
     assert type(model[0]) is nn.Dropout
+
+
+class Own(nn.Dropout):
+    """A dropout that somebody gave a name."""
+
+
+class Scaled(nn.Dropout):
+    """A dropout that computes something else."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def test_subclasses_are_swapped_if_they_compute_the_same():
+    model = convert_dropout(nn.Sequential(nn.Linear(2, 2), Own(0.2), Scaled(0.3), with_own_forward(nn.Dropout(0.4))))
+    assert [type(layer) for layer in model[1:]] == [EvolutionalDropout, Scaled, nn.Dropout]
+
+
+def test_what_is_there_instead_is_named_if_nothing_was_swapped():
+    model = nn.ModuleDict({"a": nn.LSTM(2, 2, 2, dropout=0.1), "b": nn.AlphaDropout(), "c": nn.Linear(2, 2)})
+    with pytest.warns(UserWarning, match=r"'a' \(LSTM\), 'b' \(AlphaDropout\); .*functional=True reaches F.dropout"):
+        convert_dropout(model)
+    with pytest.warns(UserWarning, match=r"not swapped though it acts: dropout in 'the model' .*test_convert.py:\d+"):
+        convert_dropout(Functional(), inputs=torch.ones(2, 3))
+
+
+class Functional(nn.Module):
+    """A model that calls dropout as a function."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused, self.norm = nn.Dropout(0.2), nn.LayerNorm(3)
+
+    def forward(self, x):
+        return F.dropout(self.norm(x), 0.4, self.training)
+
+
+def test_layers_that_are_swapped_but_never_called_are_named():
+    with pytest.warns(UserWarning, match=r"swapped but never called with these inputs: 'unused'; not swapped though"):
+        model = convert_dropout(Functional(), inputs=(torch.ones(2, 3),))
+    assert type(model.unused) is EvolutionalDropout
+
+
+def test_all_that_does_not_fit_is_said_at_once():
+    model = nn.Sequential(nn.Dropout(0.5), nn.Tanh(), nn.Dropout(0.4), nn.Linear(2, 2), nn.Dropout(0.3))
+    refused(model, "dropconnect", r"layer '0', (?s:.)*layer '2', (?!(?s:.)*layer '4')")
+
+
+@pytest.mark.parametrize(("name", "options"), [("evolutional", {}), ("uniform", {}), ("water-filling", {})])
+def test_the_noise_level_is_kept_unless_the_user_says_otherwise(name, options):
+    convert = partial(convert_dropout, to=name, **options)
+    assert convert(nn.Sequential(nn.Dropout(0.1)))[0].match == "noise"
+    assert convert(nn.Sequential(nn.Dropout(0.1)), match="draws")[0].match == "draws"
+    assert (
+        convert(nn.Sequential(nn.Dropout(0.1)), k=3)[0].k,
+        convert(nn.Sequential(nn.Dropout(0.1)), k=3)[0].match,
+    ) == (
+        3,
+        "draws",
+    )
+    assert convert_dropout(nn.Sequential(nn.Dropout(0.1)), ZOO[name])[0].match == "noise"
+    own = convert_dropout(nn.Sequential(nn.Dropout(0.1)), lambda p: ZOO[name](p, unit_dims=-1))
+    assert own[0].match == "draws"
+
+
+@pytest.mark.parametrize(
+    ("layers", "unit_dims"),
+    [
+        ([nn.Linear(4, 4), nn.ReLU()], -1),
+        ([nn.Embedding(4, 4)], -1),
+        ([nn.Conv2d(1, 4, 3), nn.LayerNorm(4)], -1),
+        ([nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)], None),
+        ([nn.Conv1d(1, 4, 3)], (1, 2)),
+        ([nn.Softmax(-1)], None),
+    ],
+)
+def test_the_layers_beside_a_dropout_choose_its_units(layers, unit_dims):
+    assert convert_dropout(nn.Sequential(*layers, nn.Dropout(0.5)))[-1].unit_dims == unit_dims
+    after = [nn.Softmax(-1), nn.Dropout(0.5), *reversed(layers)]
+    assert convert_dropout(nn.Sequential(*after), "uniform")[1].unit_dims == unit_dims
+    for given in (None, (1,)):  # the user decides
+        assert convert_dropout(nn.Sequential(*layers, nn.Dropout(0.5)), unit_dims=given)[-1].unit_dims == given
+    assert convert_dropout(nn.Sequential(*layers, nn.Dropout(0.5)), shared_dims=1)[-1].unit_dims is None
+
+
+class Hidden(nn.Module):
+    """Not an nn.Sequential, and a sum before the dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(x + self.fc(x))
+
+
+def test_the_inputs_choose_units_where_no_layer_does():
+    assert convert_dropout(Hidden()).drop.unit_dims is None
+    assert convert_dropout(Hidden(), inputs=torch.ones(2, 4)).drop.unit_dims is None
+    assert convert_dropout(Hidden(), inputs={"x": torch.ones(2, 3, 4)}).drop.unit_dims == -1
+
+
+def test_work_in_place_goes_on():
+    model = convert_dropout(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5, inplace=True)))
+    for layer in (model[1], copy.deepcopy(model)[1], pickle.loads(pickle.dumps(model))[1]):
+        x = torch.ones(20, 4)
+        assert layer(x) is x
+        assert (x != 1).any()
+        x = torch.ones(20, 4)
+        assert layer.eval()(x) is x
+        assert (x == 1).all()
+    model.train()(torch.randn(20, 4)).sum().backward()
+    assert torch.isfinite(model[0].weight.grad).all()
+    assert convert_dropout(nn.Sequential(nn.Dropout(0.5, inplace=True)), "standard")[0].inplace
+
+
+def test_inputs_that_do_not_fit_leave_the_model_as_it_was():
+    model = Hidden().eval()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        convert_dropout(model, inputs=torch.ones(2, 5))
+    assert type(model.drop) is nn.Dropout
+    assert not model.training
 
 
 def test_a_function_that_makes_no_module_is_named_and_nothing_is_changed():
@@ -105,7 +233,7 @@ def test_a_rate_that_cannot_be_kept_is_named_and_nothing_is_changed():
     with pytest.raises(ValueError, match=r"layer '1.0', Dropout\(p=1.0.*dropout rate is 1.0"):
         convert_dropout(model, "gaussian")
     assert type(model[0]) is nn.Dropout
-    assert not convert_dropout(model)[1](torch.ones(2, 3)).any()
+    assert not convert_dropout(model)[1](torch.ones(2, 3)).any()  # at rate 1 nothing is left
 
 
 def test_a_transformer_trains_after_the_swap():
@@ -251,16 +379,17 @@ def test_neighbours_are_found_by_position():
 
 
 def test_neighbours_are_found_in_code():
-    model = convert_dropout(Written(), Onlooker)
+    x = torch.randn(5, 1, 6, 6)
+    model = convert_dropout(Written(), Onlooker, inputs=x)
     before, path = model.drop2.seen
     assert before is model.conv
     assert [type(layer) for layer in path] == [nn.Identity, nn.MaxPool2d, nn.Flatten, nn.Linear]
     assert path[-1] is model.fc1
     assert path[1].kernel_size == 2
     assert model.drop.seen == (model.fc1, (model.fc2,))
-    model = convert_dropout(Written(), "weight-aware")
+    model = convert_dropout(Written(), "weight-aware", inputs=x)
     assert (type(model.fc1), type(model.fc2)) == (WeightAwareLinear, WeightAwareLinear)
-    model(torch.randn(5, 1, 6, 6)).sum().backward()
+    model(x).sum().backward()
     assert torch.isfinite(model.conv.weight.grad).all()
 
 
@@ -305,10 +434,10 @@ def test_a_tied_layer_is_replaced_where_the_dropout_is():
     assert model[0].weight is model[3].weight
 
 
-def refused(model, to, message):
+def refused(model, to, message, inputs=None):
     before = str(model)
     with pytest.raises(ValueError, match=message):
-        convert_dropout(model, to)
+        convert_dropout(model, to, inputs=inputs)
     assert str(model) == before
 
 
@@ -328,11 +457,6 @@ class Loop(Twice):
         return self.fc1(self.drop(self.fc1(x)))
 
 
-class Branch(Twice):
-    def forward(self, x):
-        return self.fc1(self.drop(x)) if x.sum() > 0 else self.fc2(x)
-
-
 class Residual(Twice):
     def forward(self, x):
         x = self.drop(x)
@@ -346,23 +470,25 @@ class Skip(Twice):
 
 
 def test_places_that_are_not_clear_are_named_and_nothing_is_changed():
-    refused(Twice(), "weight-aware", r"layer 'drop', Dropout.*used in 2 places with different neighbours; give each")
-    refused(Loop(), NoisyLinear, r"layer 'drop', .*its neighbour 'fc1' is used in 2 places, and would change in all")
+    x = torch.randn(3, 2)
+    refused(Twice(), "weight-aware", r"layer 'drop', Dropout.*used in 2 places with different neighbours; give each", x)
+    refused(Loop(), NoisyLinear, r"layer 'drop', .*its neighbour 'fc1' is used in 2 places, and would change in all", x)
+    refused(Twice(), "weight-aware", r"layer 'drop', .*in no nn.Sequential; give inputs= to find it\. Leave it out by")
+    refused(Functional(), "weight-aware", r"layer 'unused', .*it is never called", torch.ones(2, 3))
     refused(
-        Branch(), "weight-aware", r"layer 'drop', .*torch.fx cannot trace the code that calls it\. Leave it out by only"
+        Residual(), "weight-aware", r"layer 'drop', .*needs the layer with weights after it, but no single layer", x
     )
-    refused(Residual(), "weight-aware", r"layer 'drop', .*needs the layer with weights after it, but no single layer")
-    refused(Skip(), "dropconnect", r"layer 'drop', .*needs the layer with weights before it, but no single layer")
+    refused(Skip(), "dropconnect", r"layer 'drop', .*needs the layer with weights before it, but no single layer", x)
     refused(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), NoisyLinear, r"layer '1', .*place it by hand")
     refused(nn.Sequential(nn.Dropout(0.5), nn.LSTM(2, 2)), NoisyLinear, r"layer '0', .*another kind of layer")
     refused(
         nn.Sequential(nn.Dropout(0.5), nn.Conv1d(2, 2, 1)), NoisyLinear, r"layer '0', .*takes the place of a Linear"
     )
     refused(nn.Dropout(0.5), "weight-aware", r"layer '', .*it is the whole model")
-    refused(nn.TransformerEncoderLayer(4, 1, 4), "weight-aware", r"layer 'dropout', .*cannot trace")
+    refused(nn.TransformerEncoderLayer(4, 1, 4), "weight-aware", r"layer 'dropout', .*give inputs=")
     block = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
     refused(nn.Sequential(block, block), NoisyLinear, r"layer '0.0', .*'1' is used in 2 places")
-    assert type(convert_dropout(Loop(), Onlooker).drop) is Onlooker  # which leaves its neighbour alone
+    assert type(convert_dropout(Loop(), Onlooker, inputs=x).drop) is Onlooker  # which leaves its neighbour alone
 
 
 class Doubled(nn.Linear):
@@ -408,15 +534,15 @@ def test_dropouts_in_a_row_do_not_replace_each_other(to):
     refused(model, to, r"layer '3', .*has noise already")
 
 
-def test_what_cannot_be_traced_is_a_wall_and_no_more():
-    model = nn.Sequential(nn.Linear(2, 2), Branch(), nn.Dropout(0.25), nn.ReLU(), nn.Linear(2, 2))
-    convert_dropout(model, Onlooker, only=lambda _, layer: layer.p == 0.25)
-    assert model[2].seen[1][-1] is model[4]
+def test_the_parts_of_a_model_that_are_sequences_need_no_inputs():
     inside = nn.ModuleDict({"a": perceptron(), "b": nn.Linear(2, 2)})
     assert convert_dropout(inside, Onlooker)["a"][4].seen[1][-1] is inside["a"][5]
+    wall = nn.Sequential(nn.Linear(2, 2), Residual(), nn.Dropout(0.25), nn.ReLU(), nn.Linear(2, 2))
+    convert_dropout(wall, Onlooker, only=lambda _, layer: layer.p == 0.25)
+    assert wall[2].seen == (None, (wall[3], wall[4]))
 
 
-def test_looking_for_neighbours_leaves_the_state_of_a_model_alone():
+def test_looking_for_neighbours_leaves_the_state_of_a_model_and_the_generator_alone():
     class Counting(Twice):
         def __init__(self):
             super().__init__()
@@ -426,21 +552,10 @@ def test_looking_for_neighbours_leaves_the_state_of_a_model_alone():
         def forward(self, x):
             self.calls += 1
             self.seen.append(x)
-            return self.fc1(self.drop(x))
-
-    model = convert_dropout(Counting(), "weight-aware")
-    assert (model.calls, model.seen) == (0, [])
-
-
-def test_looking_for_neighbours_draws_no_random_number():
-    class Random(Twice):
-        def forward(self, x):
             return self.fc1(self.drop(x + torch.rand(2)))
 
-    state = torch.get_rng_state()
-    assert type(convert_dropout(Random(), "weight-aware").fc1) is WeightAwareLinear
-    after = torch.get_rng_state()
-    convert_dropout(Random(), "evolutional")
-    torch.set_rng_state(state)
-    Random()
-    assert torch.equal(torch.get_rng_state(), after)  # those of the weights, and no more
+    model, x, state = Counting(), torch.ones(3, 2), torch.get_rng_state()
+    convert_dropout(model, Onlooker, inputs=x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert (model.calls, model.seen) == (0, [])
+    assert convert_dropout(Counting(), "weight-aware", inputs=x).fc1.weight.grad is None

@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from evodrop.nn import (
     BernoulliDropout,
+    DataDependentDropout,
     EvolutionalDropout,
     EvolutionalDropout2d,
     MultinomialDropout,
@@ -36,6 +37,30 @@ def test_one_huge_unit_takes_the_draws(backend):
     y = EvolutionalDropout(k=2)(x)
     torch.testing.assert_close(y[:, 1], x[:, 1])
     assert not y[:, [0, 2, 3]].any()
+
+
+@pytest.mark.parametrize("size", [1e160, 1e-170])
+@pytest.mark.parametrize("options", [{"momentum": 0.1}, {"momentum": 0.1, "follow": "running"}, {"sync": True}])
+def test_squares_that_no_sum_can_hold_are_an_error(size, options, backend):
+    layer, x = EvolutionalDropout(**options), torch.full((4, 3), size, dtype=torch.float64)
+    with pytest.raises(ValueError, match="squares of the input over- or underflow in float64"):
+        layer(x)
+    x[0, 0] = torch.nan  # an amp scaler skips such a step, so values that are not finite raise nothing of their own
+    layer(x / size)
+
+
+@pytest.mark.parametrize(("size", "words"), [(1e160, "or whose squares are not"), (1e-170, "or their squares are")])
+def test_data_whose_squares_are_lost_are_an_error(size, words):
+    with pytest.raises(ValueError, match=words):
+        DataDependentDropout.from_data(torch.full((4, 3), size, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused(layout):
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(1, 3)], layout=layout)
+    with pytest.raises(TypeError, match="dropout of a nested tensor, but it takes a dense one"):
+        EvolutionalDropout()(nested)
 
 
 @pytest.mark.parametrize("make", LAYERS)

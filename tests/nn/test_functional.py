@@ -18,6 +18,10 @@ FOLLOWING = [F.evolutional_dropout, F.water_filling_dropout]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
+def whole_channels(x, p=0.5, training=True, **options):
+    return F.evolutional_dropout(x, p, training, unit_dims=1, shared_dims=tuple(range(2, x.ndim)), **options)
+
+
 def counts_of(x, **options):
     """The counts behind a call of evolutional dropout, from its output: noise * k * probs."""
     noise = F.evolutional_dropout(x, **options).double() / x.double()
@@ -177,12 +181,14 @@ def test_every_dimension_but_the_first_is_a_unit(backend):
     torch.testing.assert_close(y.flatten(1), F.evolutional_dropout(x.flatten(1)), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("make", [F.evolutional_dropout1d, F.evolutional_dropout2d])
+CHANNELS = {1: ((12, 9), -2, -1), 2: ((12, 3, 3), -3, (-2, -1)), 3: ((12, 3, 1, 3), -4, (-3, -2, -1))}
+
+
+@pytest.mark.parametrize(("shape", "unit_dims", "shared_dims"), CHANNELS.values(), ids=CHANNELS)
 @pytest.mark.parametrize("batched", [True, False])
-def test_channels_are_dropped_whole(backend, make, batched):
-    shape = (40, 12, 9) if make is F.evolutional_dropout1d else (40, 12, 3, 3)
-    x = torch.rand(shape if batched else shape[1:], requires_grad=True)
-    y = make(x)
+def test_channels_are_dropped_whole(backend, shape, unit_dims, shared_dims, batched):
+    x = torch.rand((40, *shape) if batched else shape, requires_grad=True)
+    y = F.evolutional_dropout(x, unit_dims=unit_dims, shared_dims=shared_dims)
     y.sum().backward()
     noise = (y / x).detach().reshape(-1, 12, 9)
     torch.testing.assert_close(noise, noise[:, :, :1].expand_as(noise))
@@ -193,7 +199,29 @@ def test_channels_are_dropped_whole(backend, make, batched):
     torch.testing.assert_close(x.grad.reshape(-1, 12, 9), noise)
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_sequence_has_one_mask_for_all_its_positions(backend, function):
+    x = torch.rand(30, 7, 20) + 0.5
+    noise = function(x, shared_dims=1) / x
+    torch.testing.assert_close(noise, noise[:, :1].expand_as(noise))
+    assert (noise[:, 0].std(0) > 0).all()  # each example has a mask of its own
+    batchwise = function(x, unit_dims=-1, shared_dims=(0, 1)) / x
+    torch.testing.assert_close(batchwise, batchwise[:1, :1].expand_as(x))
+
+
+def test_shared_dimensions_that_leave_no_units_are_named():
+    for options in ({"shared_dims": (1, 2)}, {"shared_dims": 1, "unit_dims": (1, 2)}):
+        with pytest.raises(
+            ValueError, match=r"shared_dims is .*shape \(2, 3, 4\) needs at least one dimension of units"
+        ):
+            F.evolutional_dropout(torch.ones(2, 3, 4), **options)
+    with pytest.raises(ValueError, match=r"shared_dims is 3, but the input has shape \(2, 3, 4\)"):
+        F.evolutional_dropout(torch.ones(2, 3, 4), shared_dims=3)
+    with pytest.raises(TypeError, match=r"shared_dims is 'time', but it takes an integer"):
+        F.evolutional_dropout(torch.ones(2, 3, 4), shared_dims="time")
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, whole_channels])
 def test_eval_is_the_very_same_tensor(backend, function):
     x = torch.randn(2, 3, 4, 5)
     assert function(x, training=False) is x
@@ -202,7 +230,7 @@ def test_eval_is_the_very_same_tensor(backend, function):
 @pytest.mark.parametrize("match", ["draws", "distinct", "noise"])
 def test_rate_0_is_the_identity_and_rate_1_gives_zeros(backend, match):
     x = torch.randn(5, 6, 4, requires_grad=True)
-    drawing = (*FOLLOWING, F.multinomial_dropout, F.evolutional_dropout1d)
+    drawing = (*FOLLOWING, F.multinomial_dropout, whole_channels)
     for call in (*(partial(function, match=match) for function in drawing), F.bernoulli_dropout):
         assert call(x, 0.0) is x
         y = call(x, 1.0)
@@ -280,7 +308,7 @@ def test_layout_changes_neither_the_noise_nor_the_memory_format(backend, layout)
     torch.testing.assert_close(results[0], results[1], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+@pytest.mark.parametrize("function", [*FUNCTIONS, whole_channels])
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_the_next_layer_may_work_in_place(backend, function, memory_format):
     x = torch.randn(8, 3, 4, 5).to(memory_format=memory_format).requires_grad_()
@@ -361,7 +389,7 @@ def test_a_generator_replaces_the_global_one(backend):
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, 2.0, float("nan"), None, "half", [0.5]])
-@pytest.mark.parametrize("function", [*FUNCTIONS, F.evolutional_dropout2d])
+@pytest.mark.parametrize("function", [*FUNCTIONS, whole_channels])
 def test_bad_rates_are_named_in_training_and_in_eval(function, p):
     for training in (True, False):
         with pytest.raises(ValueError, match=r"dropout rate is .*\[0, 1\]"):
@@ -432,13 +460,6 @@ def test_bad_dtypes_are_named(x):
 def test_bad_types_are_named(call, message):
     with pytest.raises(TypeError, match=message):
         call(torch.rand(3, 2))
-
-
-def test_bad_channel_shapes_are_named():
-    with pytest.raises(
-        ValueError, match=r"dropout of whole channels: the input has shape \(3, 4\), but it takes \(N, C, H, W\)"
-    ):
-        F.evolutional_dropout2d(torch.ones(3, 4))
 
 
 def test_a_huge_scale_of_a_unit_that_is_never_drawn_makes_no_nan(backend):

@@ -8,7 +8,13 @@ import torch
 from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 
 from evodrop.definitions import expected_kept, keep_probabilities, sampling_probabilities, second_moments
-from evodrop.nn import BernoulliDropout, EvolutionalDropout, MultinomialDropout, WaterFillingDropout
+from evodrop.nn import (
+    BernoulliDropout,
+    EvolutionalDropout,
+    EvolutionalDropout3d,
+    MultinomialDropout,
+    WaterFillingDropout,
+)
 from evodrop.noise import draws_for_kept, draws_for_noise, most_draws
 
 
@@ -32,6 +38,24 @@ def test_the_joint_distribution_is_multinomial(backend, source):
             noise = EvolutionalDropout(k=case.k)(ones * probs.float())
             noise = torch.where(probs > 0, noise / probs.clamp(min=1e-30), 0.0)
         p_values.append(multinomial_p_value(counts_of(noise, case.probs, case.k), case.probs, case.k))
+    assert none_rejected(p_values)
+
+
+def test_shared_masks_have_the_joint_distribution_too(backend):
+    """Channels of volumes: all positions of one have its counts, and those of a row are multinomial."""
+    p_values = []
+    for case in random_cases(20):
+        torch.manual_seed(case.seed)
+        probs = torch.from_numpy(case.probs).float()
+        x = probs[:, None, None, None].expand(DRAWS, -1, 2, 1, 2)  # moments p^2, so probabilities p
+        noise = EvolutionalDropout3d(k=case.k)(x)
+        assert torch.equal(noise, noise[..., :1, :1, :1].expand_as(noise))
+        noise = torch.where(probs > 0, noise[..., 0, 0, 0] / probs.clamp(min=1e-30), 0.0)
+        p_values.append(multinomial_p_value(counts_of(noise, case.probs, case.k), case.probs, case.k))
+        keep = 1.0 - 0.9 * case.probs
+        kept = BernoulliDropout(keep=keep, shared_dims=1)(torch.ones(DRAWS, 3, len(keep))) > 0
+        assert torch.equal(kept, kept[:, :1].expand_as(kept))
+        p_values.append(bernoulli_p_value(kept[:, 0].numpy(), keep))
     assert none_rejected(p_values)
 
 

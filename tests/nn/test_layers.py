@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from evodrop.nn import (
     EvolutionalDropout,
     EvolutionalDropout1d,
     EvolutionalDropout2d,
+    EvolutionalDropout3d,
     MultinomialDropout,
     WaterFillingDropout,
     layers,
@@ -30,6 +32,7 @@ from evodrop.noise import make_noise
 
 PROBS = torch.tensor([0.1, 0.2, 0.3, 0.4])
 OPTIONS = {"match": "noise", "uniform_mix": 0.1}
+channels = partial(F.evolutional_dropout, unit_dims=-2, shared_dims=-1)
 TABLE = [  # a module, and the function with the arguments that it stands for
     (BernoulliDropout(0.3), lambda x: F.bernoulli_dropout(x, 0.3)),
     (BernoulliDropout(keep=PROBS), lambda x: F.bernoulli_dropout(x, keep=PROBS)),
@@ -41,7 +44,10 @@ TABLE = [  # a module, and the function with the arguments that it stands for
     (EvolutionalDropout(0.3), lambda x: F.evolutional_dropout(x, 0.3)),
     (EvolutionalDropout(0.3, **OPTIONS), lambda x: F.evolutional_dropout(x, 0.3, **OPTIONS)),
     (EvolutionalDropout(0.3, unit_dims=0), lambda x: F.evolutional_dropout(x, 0.3, unit_dims=0)),
-    (EvolutionalDropout1d(0.3, **OPTIONS), lambda x: F.evolutional_dropout1d(x, 0.3, **OPTIONS)),
+    (EvolutionalDropout1d(0.3, **OPTIONS), lambda x: channels(x, 0.3, **OPTIONS)),
+    (EvolutionalDropout(0.3, unit_dims=1, shared_dims=0), lambda x: F.evolutional_dropout(x, 0.3, shared_dims=0)),
+    (BernoulliDropout(0.3, shared_dims=0), lambda x: F.bernoulli_dropout(x, 0.3, shared_dims=0)),
+    (MultinomialDropout(0.3, shared_dims=0), lambda x: F.multinomial_dropout(x, 0.3, shared_dims=0)),
     (WaterFillingDropout(0.3, k=2), lambda x: F.water_filling_dropout(x, 0.3, k=2)),
 ]
 each = pytest.mark.parametrize(("module", "function"), TABLE, ids=[str(module) for module, _ in TABLE])
@@ -83,6 +89,8 @@ def test_print_shows_the_rate_and_what_is_not_usual():
     changed = EvolutionalDropout(0.2, match="noise", uniform_mix=0.1, unit_dims=-1, sync=True, momentum=0.1)
     options = "match='noise', uniform_mix=0.1, unit_dims=-1, sync=True, momentum=0.1"
     assert str(changed) == f"EvolutionalDropout(p=0.2, {options})"
+    assert str(EvolutionalDropout2d(0.2)) == "EvolutionalDropout2d(p=0.2)"
+    assert str(EvolutionalDropout(0.2, shared_dims=1)) == "EvolutionalDropout(p=0.2, shared_dims=1)"
     assert str(MultinomialDropout(k=7)) == "MultinomialDropout(p=0.5, k=7)"
     assert str(BernoulliDropout(0.1)) == "BernoulliDropout(p=0.1)"
     assert str(BernoulliDropout(keep=PROBS)) == "BernoulliDropout(p=0.5, keep of 4 units)"
@@ -183,8 +191,43 @@ def test_bad_options_are_named_when_the_module_is_made():
         MultinomialDropout(probs=[-1.0, 2.0])
     with pytest.raises(ValueError, match=r"keep has a value of 2\.0"):
         BernoulliDropout(keep=np.array([0.5, 2.0]))
-    with pytest.raises(TypeError, match="unexpected keyword argument 'unit_dims'"):
-        EvolutionalDropout2d(unit_dims=1)
+    with pytest.raises(ValueError, match=r"shared_dims is \(-2, -1\) and unit_dims -1"):
+        EvolutionalDropout2d(unit_dims=-1)(torch.ones(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize("make", [EvolutionalDropout, WaterFillingDropout, MultinomialDropout])
+def test_a_sequence_without_unit_dims_warns_once_a_layer(make):
+    x, layer = torch.ones(2, 3, 4), make(0.5)
+    with pytest.warns(
+        UserWarning, match=r"shape \(2, 3, 4\).*12 units.*unit_dims=-1 makes.*4 units.*unit_dims=\(1, 2\)"
+    ):
+        layer(x)
+    layer(x)  # a warning is an error in these tests
+    for quiet in (make(0.5).eval(), make(0.5, unit_dims=-1), make(0.5, unit_dims=(1, 2)), make(0.5, shared_dims=1)):
+        quiet(x)
+    EvolutionalDropout1d(0.5)(x)
+    BernoulliDropout(0.5)(x)  # its noise is the same either way
+    EvolutionalDropout(0.5)(torch.ones(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(EvolutionalDropout1d, (9,)), (EvolutionalDropout2d, (3, 3)), (EvolutionalDropout3d, (3, 1, 3))],
+)
+def test_layers_of_channels_are_shared_dimensions(make, shape):
+    x = torch.rand(6, 5, *shape)
+    noise = seeded(make(0.5), x) / x
+    torch.testing.assert_close(noise, noise.flatten(2)[..., :1].reshape(6, 5, *[1] * len(shape)).expand_as(x))
+    assert (noise.flatten(2)[..., 0].std(0) > 0).all()
+    same = EvolutionalDropout(0.5, unit_dims=1, shared_dims=tuple(range(2, x.ndim)))
+    torch.testing.assert_close(seeded(same, x), seeded(make(0.5), x), rtol=0, atol=0)
+
+
+def test_data_dependent_dropout_counts_shared_positions_as_examples():
+    X = torch.rand(50, 7, 4)
+    layer = DataDependentDropout.from_data(X, 0.5, shared_dims=1)
+    expected = sampling_probabilities(X.double().square().mean((0, 1)))
+    torch.testing.assert_close(layer.probs, expected.float())
 
 
 def test_a_rate_that_is_set_later_is_used_and_checked():

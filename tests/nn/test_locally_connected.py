@@ -251,3 +251,8 @@ def test_bad_inputs_are_named(x, message):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         LocallyConnected2d(*arguments)
+
+
+def test_what_is_no_tensor_is_named():
+    with pytest.raises(TypeError, match="the input is a list, but it takes a tensor"):
+        LocallyConnected2d(1, 1, 3, 5)([1.0])

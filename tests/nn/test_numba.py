@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from evodrop._kernels.threads import NOISE, PRODUCTS
 from evodrop.definitions import second_moments
 from evodrop.nn import _numba
 from evodrop.nn._noise import Options
@@ -25,21 +26,35 @@ def test_the_kernel_of_the_usual_call_does_what_the_steps_do(source, uniform_mix
     x = RNG.normal(size=(50, 200)) * (RNG.random(200) < 0.8)
     options = Options(0.3, uniform_mix=uniform_mix, follows=source == "batch")
     weights = RNG.random(200) if source == "probs" else None
+    results = compare(x, options, weights)
+    assert (results[0].sum(axis=1) == 140).all()
+
+
+@pytest.mark.parametrize("keep", [None, RNG.random(200).round(1)])
+def test_a_usual_call_of_independent_noise_does_what_the_steps_do(keep):
+    compare(RNG.normal(size=(50, 200)), Options(0.3, independent=True), keep)
+
+
+def compare(x, options, values):
     results = []
-    for drop in (_numba._drop_at_once, _numba._drop_in_steps):
-        product = np.empty_like(x)
-        results.append((*drop(x, options, weights, 5, product), product))
-    for at_once, in_steps in zip(*results, strict=True):
-        np.testing.assert_allclose(at_once, in_steps, rtol=1e-12)
-    counts, scale, product = results[0]
-    np.testing.assert_allclose(product, x * counts * scale)
-    assert (counts.sum(axis=1) == 140).all()
+    for task in (PRODUCTS, NOISE):
+        for drop in (_numba._drop_at_once, _numba._drop_in_steps):
+            output = np.full_like(x, np.nan)
+            results.append((*drop(x, options, values, 5, task, output), output))
+        for at_once, in_steps in zip(*results[-2:], strict=True):
+            np.testing.assert_allclose(at_once, in_steps, rtol=1e-12)
+        counts, scale, _ = results[-1]
+        np.testing.assert_allclose(output, (x if task == PRODUCTS else 1.0) * (counts * scale), rtol=1e-12)
+    return results[0]
 
 
 @pytest.mark.parametrize("x", [np.zeros((2, 3)), np.array([[1.0, np.nan]]), np.array([[np.inf]]), np.ones((1, 1))])
 def test_the_kernel_of_the_usual_call_leaves_the_unusual_to_the_steps(x):
     options = Options(0.5, k=300, follows=True)  # more than a byte holds, if there is one unit
-    assert _numba._drop_at_once(x, options, None, 5, np.empty_like(x)) is None
+    assert _numba._drop_at_once(x, options, None, 5, PRODUCTS, np.empty_like(x)) is None
+    if not np.isfinite(x).all():
+        options = Options(0.5, independent=True)
+        assert _numba._drop_at_once(x, options, None, 5, NOISE, np.empty_like(x)) is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])

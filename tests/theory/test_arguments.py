@@ -45,8 +45,9 @@ TAKES_W = {
     "regularizer_bound": lambda w: theory.regularizer_bound(w, [1.0, 1.0], NOISE),
     "tight_probabilities": lambda w: theory.tight_probabilities(w, [1.0, 1.0]),
 }
+OF_A_MODEL_BY_X = {name: lambda X, f=function: f(W, X, NOISE) for name, function in OF_A_MODEL.items()}
 TAKES_X = {
-    **{name: lambda X, f=function: f(W, X, NOISE) for name, function in OF_A_MODEL.items()},
+    **OF_A_MODEL_BY_X,
     "report": report,
     "report of blocks": lambda X: report(iter([np.ones((3, 2)), X])),
 }
@@ -59,6 +60,14 @@ BAD_MASSES = [
     ([], r"{} has shape \(0,\), but it takes one value per unit: shape \(d,\), d >= 1"),
     ([EVEN], r"{} has shape \(1, 2\), but it takes one value per unit: shape \(d,\), d >= 1"),
     (0.5, r"{} has shape \(\), but it takes one value per unit: shape \(d,\), d >= 1"),
+]
+
+NO_NUMBERS = [
+    (np.array([1.0j, 2.0]), "{} is an array of complex128, but it takes real numbers; take absolute values"),
+    (np.array(["1", "2"]), "{} is an array of <U1, but it takes real numbers"),
+    (np.array([1, 2], "M8[Y]"), r"{} is an array of datetime64\[Y\], but it takes real numbers"),
+    ({"a": 1}, r"{} is \{'a': 1\} \(.*\), but it takes real numbers"),
+    ([[1.0], [2.0, 3.0]], r"{} is \[\[1.0\], \[2.0, 3.0\]\] \(.*\), but it takes real numbers"),
 ]
 
 
@@ -79,7 +88,10 @@ ROWS = list(
         ),
         (TAKES_KEEP, "keep", BAD_MASSES),
         (TAKES_KEEP, "keep", [([0.5, 1.5], r"keep has a value of 1\.5, but keep probabilities lie in \[0, 1\]")]),
-        (TAKES_MOMENTS, "moments", BAD_MASSES),
+        (TAKES_MOMENTS, "moments", [*BAD_MASSES, *NO_NUMBERS]),
+        (TAKES_W, "w", NO_NUMBERS),
+        (TAKES_PROBS | TAKES_KEEP, "chances", NO_NUMBERS),
+        (OF_A_MODEL_BY_X, "X", NO_NUMBERS),
         (
             TAKES_K,
             "k",

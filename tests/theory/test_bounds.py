@@ -292,3 +292,8 @@ def test_z_normalised_data_have_uniform_probabilities():
     assert gap.data_dependent_over_uniform == pytest.approx(1.0, rel=1e-12)
     assert gap.evenness == pytest.approx(1.0, rel=1e-12)
     assert noise_gap(second_moments(X)).data_dependent_over_uniform > 1.1
+
+
+def test_a_norm_that_no_float_can_hold_is_infinite():
+    """Without a warning, which would be an error here."""
+    assert squared_norm([1e308, 1e308], Noise([0.5, 0.5], 2)) == np.inf

@@ -9,12 +9,13 @@ serves is drawn by transformed rejection.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
-from evodrop._checks import Array, Floats
+from evodrop._checks import Array, Floats, Words
 from evodrop._kernels.compile import compiled
-from evodrop._kernels.rows import GOLDEN, MASS_BITS, ROW_STEP, U, balance, hashed
+from evodrop._kernels.rows import GOLDEN, U, add_draws, balance, build_table, hashed, row_sum
 
 UNIT_BITS, SLOT_BITS = 16, 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -25,7 +26,10 @@ UNITS = 1 << UNIT_BITS
 LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
-RARE, REST, AGAIN = U(1 << 60), U(1 << 62), U(1 << 63)
+RARE, LOST, REST, AGAIN = U(1 << 60), U(1 << 61), U(1 << 62), U(1 << 63)
+# Many draws read tables of rates that are multiples of 1 / PER_RATE: one set for all units and calls.
+PER_RATE, GRID_BITS = 16, 6
+GRID_SIZE = int(PER_RATE * LARGEST_RATE[GRID_BITS])
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
@@ -163,62 +167,99 @@ def stirling(n: float) -> float:
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
 
 
-@compiled
-def fill_rows(
-    counts: Array,
-    rates: Floats,
-    where: Array,
-    tables: Array,
-    alias: Array,
-    alias_bits: int,
-    k: int,
-    seed: np.uint64,
-    start: int,
-    stop: int,
-) -> bool:
-    """Mult(k; p) into the rows start..stop for the price of the units. False if a count does not fit its type.
+@cache
+def grid_tables() -> Array:
+    """The tables of the rates 0, 1/16, 2/16, ... that all calls share, and at last one that sends every draw on."""
+    rates = np.arange(GRID_SIZE) / PER_RATE
+    tables = np.full((GRID_SIZE + 1) << GRID_BITS, (1 << GRID_BITS) - 1, np.uint16)
+    fill_tables(rates, (np.arange(GRID_SIZE) << (GRID_BITS + SLOT_BITS)) | GRID_BITS, tables)
+    return tables
 
-    The rates are kappa p_i, where kappa is a little less than k, and ``alias`` is the alias table of p. Independent
-    Poisson counts that sum to T are Mult(T; p), whatever T. A row whose T exceeds k is drawn again, which leaves them
-    so; k - T further draws make them Mult(k; p).
+
+@compiled
+def plan_many(probs: Floats, k: int, bits: int) -> Words:
+    """What :func:`fill_many` reads: the alias tables of probs and of what the grid cuts off their rates, and for each
+    unit its rate and the place of its table; at last the sum of what is cut off."""
+    d, size = len(probs), 1 << bits
+    plan = np.empty(2 * size + 2 * d + 1, np.uint64)
+    floats, rests = plan.view(np.float64), np.zeros(d)
+    kappa, cut_off = k - 2.0 * math.sqrt(k), 0.0
+    for i in range(d):
+        rate = kappa * probs[i]
+        cell = min(rate * PER_RATE, GRID_SIZE)
+        if cell < GRID_SIZE:
+            rests[i] = rate - math.floor(cell) / PER_RATE  # exact
+        cut_off += rests[i]
+        floats[2 * size + i] = rate
+        plan[2 * size + d + i] = U(cell) << U(GRID_BITS)
+    plan[:size] = build_table(probs, bits)
+    if cut_off > 0.0:
+        plan[size : 2 * size] = build_table(rests / cut_off, bits)
+    floats[-1] = cut_off
+    return plan
+
+
+@compiled
+def fill_many(row: Array, plan: Words, grid: Array, bits: int, k: int, key: np.uint64, words: Words) -> bool:
+    """Mult(k; p) into a row for the price of the units. False if a count does not fit its type.
+
+    The rates are kappa p_i, where kappa is a little less than k. Independent Poisson counts that sum to T are
+    Mult(T; p), whatever T. A row whose T exceeds k, one in 44, is drawn again, which leaves them so; k - T further
+    draws make them Mult(k; p). A rate is rounded down to the grid of the tables; what is cut off of all rates together
+    is one more Poisson count, of draws among the units in proportion to what they lost.
     """
-    d, most = counts.shape[1], np.iinfo(counts.dtype).max
-    words, row = np.empty((d + 3) >> 2, np.uint64), np.empty(d, np.int64)
-    units = words.view(np.uint16)
-    shift, low = U(MASS_BITS - alias_bits), U(alias_bits)
-    below_bucket, below_threshold = (U(1) << shift) - U(1), (U(1) << low) - U(1)
-    for r in range(start, stop):
-        key = hashed(seed + U(r) * ROW_STEP)
-        total = k + 1
-        while total > k:
-            for t in range(len(words)):
-                words[t] = hashed(key + U(t) * GOLDEN)
-            total = 0
-            for i in range(d):
-                slot = np.int64(where[i])
-                bits = slot & SLOT_MASK
-                target = np.int64(units[i]) << bits
-                bucket, rest = target >> UNIT_BITS, target & (UNITS - 1)
-                entry = np.int64(tables[(slot >> SLOT_BITS) + bucket])
-                last = (1 << bits) - 1
-                other = entry & last
-                count = other ^ ((bucket ^ other) & ((rest - (entry - other)) >> 63))  # as in draw_row
-                if count == last:
-                    count = rare_count(rates[i], bits, key, RARE + (U(i) << U(20)))
-                row[i] = count
-                total += int(count)
-            used = key
-            key = hashed(key + AGAIN * GOLDEN)  # for the next attempt, if there is one
-        for t in range(k - total):
-            word = hashed(used + (REST + U(t)) * GOLDEN) >> U(64 - MASS_BITS)
-            bucket_of_word = word >> shift
-            threshold = alias[bucket_of_word]
-            unit = bucket_of_word if (word & below_bucket) < (threshold >> low) else threshold & below_threshold
-            row[unit] += 1
-        largest = 0
-        for i in range(d):
-            counts[r, i] = row[i]
-            largest = max(largest, row[i])
-        if largest > most:
-            return False
-    return True
+    d, size = len(row), 1 << bits
+    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + d :]
+    total = k + 1
+    while total > k:
+        used = key
+        key = hashed(key + AGAIN * GOLDEN)  # for the next attempt, if there is one
+        total = look_up(row, rates, cells, grid, used, words)
+        rest = poisson(rates[-1], used, LOST)
+        total += rest
+    add_draws(row, plan[size:], bits, LOST + U(1 << 40), rest, used, words)
+    add_draws(row, plan, bits, REST, k - total, used, words)
+    return bool(row_sum(row) == k)
+
+
+@compiled
+def look_up(row: Array, rates: Floats, cells: Words, grid: Array, key: np.uint64, words: Words) -> int:
+    """Poisson counts from the tables of the grid into a row, and their sum."""
+    units, last, total = words.view(np.uint16), np.uint32((1 << GRID_BITS) - 1), 0
+    for begin in range(0, len(row), len(units)):
+        size = min(len(units), len(row) - begin)
+        for t in range((size + 3) >> 2):
+            words[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
+        part, cell, rare = row[begin : begin + size], cells[begin : begin + size], False
+        for j in range(size):
+            target = np.uint32(units[j]) << np.uint32(GRID_BITS)
+            bucket, rest = target >> np.uint32(UNIT_BITS), target & np.uint32(UNITS - 1)
+            entry = grid[cell[j] + U(bucket)]
+            other = entry & last
+            part[j] = bucket if rest < entry - other else other
+        for j in range(size):
+            total += part[j]
+            rare |= part[j] == last
+        if rare:
+            for i in range(begin, begin + size):
+                if row[i] == last:
+                    cell = cells[i] >> U(GRID_BITS)
+                    on_grid = cell < U(GRID_SIZE)
+                    rate, bits = (np.float64(cell) / PER_RATE, GRID_BITS) if on_grid else (rates[i], 0)
+                    count = rare_count(rate, bits, key, RARE + (U(i) << U(20)))
+                    row[i] = count
+                    total += count - np.int64(last)
+    return total
+
+
+@compiled
+def poisson(rate: float, key: np.uint64, word: np.uint64) -> int:
+    """A Poisson count of any rate."""
+    if rate > 16.0:
+        return int(large_count(rate, key, word))
+    chance, count, pmf = uniform(key, word), 0, math.exp(-rate)
+    while chance >= pmf and (count < rate or pmf > 1e-17):  # else only rounding errors are left
+        chance -= pmf
+        count += 1
+        pmf *= rate / count
+    return count

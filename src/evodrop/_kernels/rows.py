@@ -1,6 +1,4 @@
-"""Random words, alias tables, masks, and rows times noise.
-
-Machine code for one thread, and at the end the section that several threads run together.
+"""Random words, alias tables, masks, second moments, and rows times noise: machine code for one row or one thread.
 
 **The stream.** Word t of row r is ``hashed(hashed(seed + r * ROW_STEP) + t * GOLDEN)`` modulo 2^64, where ``hashed`` is
 the finaliser of SplitMix64 (Steele, Lea and Flood 2014): for each (shift, factor) of ``HASH``,
@@ -10,15 +8,10 @@ thread, and made again.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
-import numba
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined]
 
 from evodrop._checks import Array, Floats, Words
-from evodrop._kernels.compile import compiled, compiled_callback, next_of, pointer_to
+from evodrop._kernels.compile import compiled
 from evodrop.noise import LEAST_RATE
 
 U = np.uint64  # in a kernel, an unsigned and a signed integer make a float, so both operands are unsigned
@@ -28,7 +21,9 @@ RANK_STEP = 0xDA942042E4DD58B5  # and another, for torch to add: the step betwee
 HASH = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 (SHIFT_1, FACTOR_1), (SHIFT_2, FACTOR_2), (SHIFT_3, _) = ((U(shift), U(factor)) for shift, factor in HASH)
 MASS_BITS = 62  # of a word's 64 bits decide a draw: masses that sum to 2^62 fit a signed integer
-BLOCK = 64  # words hashed at a time
+OTHER_BITS = MASS_BITS - 16  # the bits of a chance that 16 bits of a word leave undecided
+TIE = U(1 << 60)  # the words of those bits begin far behind those of any row
+BLOCK = 128  # words hashed at a time, a multiple of 32
 
 
 @compiled
@@ -98,31 +93,74 @@ def build_table(probs: Floats, bits: int) -> Words:
 
 
 @compiled
-def fill_row(row: Array, table: Words, bits: int, k: int, key: np.uint64, words: Words) -> bool:
-    """k draws into a row. False if a count has wrapped round: a byte that does takes 256 from the sum."""
+def add_draws(row: Array, table: Words, bits: int, first: np.uint64, size: int, key: np.uint64, words: Words) -> None:
+    """Add ``size`` draws to a row, by the words from ``first`` on."""
     bucket_shift, low = U(MASS_BITS - bits), U(bits)
     below_bucket, below_threshold = (U(1) << bucket_shift) - U(1), (U(1) << low) - U(1)
-    row[:] = 0
-    for begin in range(0, k, len(words)):
-        end = min(len(words), k - begin)
-        for t in range(end):  # apart from the look-ups, so that it vectorises
-            words[t] = hashed(key + U(begin + t) * GOLDEN) >> U(64 - MASS_BITS)
+    for begin in range(0, size, len(words)):
+        end = min(len(words), size - begin)
+        for t in range((end + 31) & ~31):  # apart from the look-ups, and in whole vectors
+            words[t] = hashed(key + (first + U(begin + t)) * GOLDEN) >> U(64 - MASS_BITS)
         for t in range(end):
             bucket = words[t] >> bucket_shift
             entry = table[bucket]
             unit = bucket if (words[t] & below_bucket) < (entry >> low) else entry & below_threshold
             row[unit] += 1
-    total = 0
-    for i in range(len(row)):
-        total += row[i]
-    return total == k
 
 
 @compiled
-def fill_mask(row: Array, chances: Words, key: np.uint64) -> None:
-    """Independent marks in a row, 1 with probability chances[i] / 2^62, else 0."""
+def row_sum(row: Array) -> int:
+    """It shows whether a count has wrapped round: a byte that does takes 256 from the sum."""
+    total = 0
     for i in range(len(row)):
-        row[i] = (hashed(key + U(i) * GOLDEN) >> U(64 - MASS_BITS)) < chances[i]
+        total += row[i]
+    return total
+
+
+@compiled
+def fill_row(row: Array, table: Words, bits: int, k: int, key: np.uint64, words: Words) -> bool:
+    """k draws into a row. False if a count has wrapped round."""
+    row[:] = 0
+    add_draws(row, table, bits, U(0), k, key, words)
+    return bool(row_sum(row) == k)
+
+
+@compiled
+def fill_mask(row: Array, plan: Words, key: np.uint64, words: Words) -> None:
+    """Independent marks in a row, 1 with the chances of a plan, which are multiples of 2^-62, else 0.
+
+    16 random bits, compared with the leading 16 of the 62, decide a mark. Only where they are equal, once in
+    65,536 units, 46 bits of a word used nowhere else are compared with the others. A chance of 1 has 2^16 - 1 leading,
+    and 2^46 others, which no 46 bits reach.
+    """
+    units, leading = words.view(np.uint16), plan[len(row) :].view(np.uint16)
+    for begin in range(0, len(row), len(units)):
+        size = min(len(units), len(row) - begin)
+        for t in range((size + 3) >> 2):
+            words[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
+        marks, limits = row[begin : begin + size], leading[begin : begin + size]
+        tied = False
+        for j in range(size):
+            marks[j] = units[j] < limits[j]
+            tied |= units[j] == limits[j]
+        if tied:
+            for j in range(size):
+                if units[j] == limits[j]:
+                    i = U(begin + j)
+                    others = hashed(key + (TIE + i) * GOLDEN) >> U(64 - OTHER_BITS)
+                    marks[j] = others < plan[i] - (U(limits[j]) << U(OTHER_BITS))
+
+
+@compiled
+def plan_mask(keep: Floats) -> Words:
+    """What :func:`fill_mask` reads: the chances, and then their leading bits, four in a word."""
+    d = len(keep)
+    plan = np.empty(d + ((d + 3) >> 2), np.uint64)
+    leading = plan[d:].view(np.uint16)
+    for i in range(d):
+        plan[i] = U(np.ceil(keep[i] * 2.0**MASS_BITS))
+        leading[i] = min(plan[i] >> U(OTHER_BITS), U(2**16 - 1))
+    return plan
 
 
 @compiled
@@ -157,11 +195,41 @@ def scale_row(row: Array, counts: Array, scale: Array, products: Array) -> None:
 
 
 @compiled
-def plan_draws(
-    moments: Floats, weights: Floats, from_batch: bool, k: int, uniform_mix: float, bits: int, scale: Array
+def noise_row(counts: Array, scale: Array, products: Array) -> None:
+    number = scale.dtype.type
+    for i in range(len(counts)):
+        products[i] = number(counts[i]) * scale[i]
+
+
+@compiled
+def is_finite(row: Array) -> bool:
+    bad = False
+    for i in range(len(row)):
+        bad |= not (abs(row[i]) < np.inf)
+    return not bad
+
+
+@compiled
+def plan_usual(
+    independent: bool,
+    moments: Floats,
+    weights: Floats,
+    from_batch: bool,
+    k: int,
+    uniform_mix: float,
+    bits: int,
+    scale: Array,
 ) -> Words:
-    """The alias table of a usual call, and the scale 1 / (k p_i) of its noise. Probabilities are in proportion to
-    weights, or to the roots of the moments. The table is empty if a unit is not finite or none can be drawn."""
+    """What the rows of a usual call are filled from, and the scale of its noise.
+
+    Independent noise has the weights as keep probabilities. Else the probabilities of k draws are in proportion to the
+    weights, or to the roots of the moments; the plan is empty if a unit is not finite or none can be drawn.
+    """
+    if independent:
+        for i in range(len(weights)):
+            scale[i] = 1.0 / max(weights[i], LEAST_RATE) if weights[i] > 0.0 else 0.0
+        masked: Words = plan_mask(weights)
+        return masked
     probs = np.empty(len(moments))
     total, drawable = 0.0, 0
     for i in range(len(moments)):
@@ -177,101 +245,3 @@ def plan_draws(
         scale[i] = 1.0 / max(k * probs[i], LEAST_RATE) if drawn else 0.0
     table: Words = build_table(probs, bits)
     return table
-
-
-# What a job asks for. MOMENTS stands alone, since it takes columns; the others, which take rows, add up.
-MOMENTS, COUNTS, MASK, PRODUCTS = 1, 2, 4, 8
-
-
-@compiled
-def do_rows(
-    task: int,
-    x: Array,
-    counts: Array,
-    scale: Array,
-    products: Array,
-    table: Words,
-    bits: int,
-    k: int,
-    seed: np.uint64,
-    start: int,
-    stop: int,
-) -> bool:
-    """The task with the rows start..stop. False if a count has wrapped round."""
-    words = np.empty(BLOCK, np.uint64)
-    for r in range(start, stop):
-        key = hashed(seed + U(r) * ROW_STEP)
-        if task & MASK:
-            fill_mask(counts[r], table, key)
-        if task & COUNTS and not fill_row(counts[r], table, bits, k, key, words):
-            return False
-        if task & PRODUCTS:
-            scale_row(x[r], counts[r], scale, products[r])
-    return True
-
-
-@compiled
-def drop_rows(
-    x: Array,
-    weights: Floats,
-    from_batch: bool,
-    k: int,
-    uniform_mix: float,
-    bits: int,
-    seed: np.uint64,
-    counts: Array,
-    scale: Array,
-    products: Array,
-) -> bool:
-    """All of a usual call at once: in a small layer, a step that is a call of its own costs more than its work."""
-    moments = np.empty(x.shape[1])
-    column_moments(x, moments, 0, len(moments))
-    table = plan_draws(moments, weights, from_batch, k, uniform_mix, bits, scale)
-    if len(table) == 0:
-        return False
-    done: bool = do_rows(COUNTS | PRODUCTS, x, counts, scale, products, table, bits, k, seed, 0, len(x))
-    return done
-
-
-@compiled
-def scale_rows(x: Array, counts: Array, scale: Array, products: Array) -> None:
-    for r in range(len(x)):
-        scale_row(x[r], counts[r], scale, products[r])
-
-
-# A job for several threads: where they stand, what they do, sizes, and the addresses of the arrays.
-JOB = np.dtype(
-    [
-        *((name, np.int64) for name in ("next", "end", "task", "step", "rows", "d", "bits", "k", "wrapped")),
-        ("seed", np.uint64),
-        *((name, np.int64) for name in ("x", "counts", "scale", "products", "table", "moments")),
-    ]
-)
-
-
-@cache
-def section_for(float_name: str, count_name: str) -> Any:
-    """A callback that takes spans of a job until none is left. Any number of threads may run it on the same job."""
-    number, count, job_type = getattr(numba, float_name), getattr(numba, count_name), numba.from_dtype(JOB)
-
-    @compiled_callback(types.void(types.CPointer(job_type)))  # type: ignore[no-untyped-call]
-    def section(pointer: Any) -> None:
-        jobs = carray(pointer, 1)
-        job = jobs[0]
-        rows, d = job.rows, job.d
-        x = carray(pointer_to(job.x, number), (rows, d))
-        counts = carray(pointer_to(job.counts, count), (rows, d))
-        scale = carray(pointer_to(job.scale, number), (d,))
-        products = carray(pointer_to(job.products, number), (rows, d))
-        table = carray(pointer_to(job.table, numba.uint64), (max(d, 1 << job.bits),))
-        moments = carray(pointer_to(job.moments, numba.float64), (d,))
-        start = next_of(jobs, job.step)
-        while start < job.end and job.wrapped == 0:
-            stop = min(start + job.step, job.end)
-            if job.task == MOMENTS:
-                column_moments(x, moments, start, stop)
-            elif not do_rows(job.task, x, counts, scale, products, table, job.bits, job.k, job.seed, start, stop):
-                job.wrapped = 1
-            start = next_of(jobs, job.step)
-
-    return section

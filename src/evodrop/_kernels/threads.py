@@ -10,25 +10,148 @@ With OpenMP, a hook pauses that team before each fork of the process: see :func:
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
+from numba import carray, types  # type: ignore[attr-defined]
 
-from evodrop._checks import Array
-from evodrop._kernels.rows import JOB, MOMENTS, section_for
+from evodrop._checks import Array, Floats, Words
+from evodrop._kernels.compile import compiled, compiled_callback, next_of, pointer_to
+from evodrop._kernels.poisson import fill_many, grid_tables
+from evodrop._kernels.rows import (
+    BLOCK,
+    ROW_STEP,
+    U,
+    column_moments,
+    fill_mask,
+    fill_row,
+    hashed,
+    is_finite,
+    noise_row,
+    plan_usual,
+    scale_row,
+)
 
 WORK_PER_SPAN = 1 << 14  # draws and units that a thread takes on at a time: some 20 microseconds
 WORK_PER_INTERRUPT = 1 << 22  # and between two looks for an interrupt: some 20 milliseconds
+WORK_PER_THREAD = 1 << 16  # below this a second thread costs more than it saves
 COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1
-WORK_PER_THREAD = 1 << 16  # below this a second thread costs more than it saves
+BYTE = np.dtype(np.uint8)
+NONE = np.empty((0, 0), np.float32)  # in the place of an array that a task does not need
+# What can be asked for. MOMENTS stands alone, since it takes columns; the others, which take rows, add up: how counts
+# are made, and whether products or the noise itself are wanted.
+MOMENTS, DRAWS, MANY, MASK, PRODUCTS, NOISE, FINITE = (1 << bit for bit in range(7))
+
+
+@compiled
+def do_rows(
+    task: int,
+    x: Array,
+    counts: Array,
+    scale: Array,
+    products: Array,
+    plan: Words,
+    grid: Array,
+    bits: int,
+    k: int,
+    seed: np.uint64,
+    start: int,
+    stop: int,
+) -> bool:
+    """The task with the rows start..stop. False if a count has wrapped round, or a row is not finite but has to be."""
+    words = np.empty(BLOCK, np.uint64)
+    for r in range(start, stop):
+        key, row = hashed(seed + U(r) * ROW_STEP), counts[r]
+        if task & FINITE and not is_finite(x[r]):
+            return False
+        if task & MASK:
+            fill_mask(row, plan, key, words)
+        if task & DRAWS and not fill_row(row, plan, bits, k, key, words):
+            return False
+        if task & MANY and not fill_many(row, plan, grid, bits, k, key, words):
+            return False
+        if task & PRODUCTS:
+            scale_row(x[r], row, scale, products[r])
+        if task & NOISE:
+            noise_row(row, scale, products[r])
+    return True
+
+
+@compiled
+def drop_each(
+    task: int,
+    x: Array,
+    weights: Floats,
+    from_batch: bool,
+    k: int,
+    uniform_mix: float,
+    bits: int,
+    seeds: Words,
+    counts: Array,
+    scale: Array,
+    products: Array,
+) -> bool:
+    """All of a usual call at once, for each of several batches: a step that is a call of its own costs more than its
+    work in a small layer."""
+    moments, grid = np.empty(x.shape[2]), np.empty(0, np.uint16)
+    for batch in range(len(x)):
+        own = x[batch]
+        if task & DRAWS:
+            column_moments(own, moments, 0, len(moments))
+        plan = plan_usual(task & MASK > 0, moments, weights, from_batch, k, uniform_mix, bits, scale[batch])
+        arrays = own, counts[batch], scale[batch], products[batch], plan, grid
+        if len(plan) == 0 or not do_rows(task, *arrays, bits, k, seeds[batch], 0, len(own)):
+            return False
+    return True
+
+
+# A job for several threads: where they stand, what they do, sizes, and the addresses of the arrays.
+JOB = np.dtype(
+    [
+        *((name, np.int64) for name in ("next", "end", "failed", "task", "step", "rows", "d", "size", "bits", "k")),
+        ("seed", np.uint64),
+        *((name, np.int64) for name in ("x", "counts", "scale", "products", "plan", "moments", "grid")),
+    ]
+)
+
+
+@cache
+def _section(floats: np.dtype[Any], integers: np.dtype[Any]) -> tuple[int, Any]:
+    """A callback that takes spans of a job until none is left, its address, and a function that calls it without the
+    GIL. Any number of threads may run it on the same job."""
+    number, count, job_type = map(numba.from_dtype, (floats, integers, JOB))
+
+    @compiled_callback(types.void(types.CPointer(job_type)))  # type: ignore[no-untyped-call]
+    def section(pointer: Any) -> None:
+        jobs = carray(pointer, 1)
+        job = jobs[0]
+        rows, d = job.rows, job.d
+        x = carray(pointer_to(job.x, number), (rows, d))
+        counts = carray(pointer_to(job.counts, count), (rows, d))
+        scale = carray(pointer_to(job.scale, number), (d,))
+        products = carray(pointer_to(job.products, number), (rows, d))
+        plan = carray(pointer_to(job.plan, numba.uint64), (job.size,))
+        moments = carray(pointer_to(job.moments, numba.float64), (d,))
+        grid = carray(pointer_to(job.grid, numba.uint16), (d,))
+        start = next_of(jobs, job.step)
+        while start < job.end and job.failed == 0:
+            stop = min(start + job.step, job.end)
+            if job.task == MOMENTS:
+                column_moments(x, moments, start, stop)
+            elif not do_rows(job.task, x, counts, scale, products, plan, grid, job.bits, job.k, job.seed, start, stop):
+                job.failed = 1
+            start = next_of(jobs, job.step)
+
+    return section.address, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(section.address)
 
 
 def useful_threads(threads: int, work: int) -> int:
@@ -40,28 +163,30 @@ def run_section(
     task: int,
     threads: int,
     *,
-    x: Array | None = None,
-    counts: Array | None = None,
-    scale: Array | None = None,
-    products: Array | None = None,
-    table: Array | None = None,
-    moments: Array | None = None,
+    x: Array = NONE,
+    counts: Array = NONE,
+    scale: Array = NONE,
+    products: Array = NONE,
+    plan: Array = NONE,
+    moments: Array = NONE,
     seed: int = 0,
     bits: int = 0,
     k: int = 0,
 ) -> bool:
-    """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round.
+    """Do ``task`` with the rows of (rows, d) arrays, in ``threads`` threads. False if a count has wrapped round, or a
+    row is not finite but has to be.
 
     A section is deaf to signals, so it ends from time to time, and Python sees an interrupt.
     """
-    arrays = (x, counts, scale, products, table, moments)
-    rows, d = _checked_shape(arrays)
-    end, work = (d, rows) if task == MOMENTS else (rows, d + k)
+    rows, d = _checked_shape(x, counts, scale, products)
+    many = math.isqrt(k) * 3 if task & MANY else k
+    end, work = (d, rows) if task == MOMENTS else (rows, d + many)
     step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // work + 1
-    addresses = [0 if array is None else array.__array_interface__["data"][0] for array in arrays]
-    job = np.array((0, 0, task, step, rows, d, bits, k, 0, seed % 2**64, *addresses), JOB)
-    address, call = _section(None if x is None else x.dtype, None if counts is None else counts.dtype)
     at_once = threads * (WORK_PER_INTERRUPT // work + step)
+    arrays = (x, counts, scale, products, plan, moments, grid_tables() if task & MANY else NONE)
+    addresses = [array.__array_interface__["data"][0] for array in arrays]
+    job = np.array((0, 0, 0, task, step, rows, d, plan.size, bits, k, seed % 2**64, *addresses), JOB)
+    address, call = _section((scale if x is NONE else x).dtype, BYTE if counts is NONE else counts.dtype)
     for start in range(0, end, at_once):
         job["next"], job["end"] = start, min(start + at_once, end)
         if threads == 1:
@@ -70,41 +195,23 @@ def run_section(
             parallel(address, job.ctypes.data, threads, 0)
         else:
             _call_in_python_threads(call, job, threads, arrays)
-        if job["wrapped"]:
+        if job["failed"]:
             return False
     return True
 
 
-def run_spans(kernel: Callable[[int, int], bool], rows: int, work_per_row: int, threads: int) -> bool:
-    """Call ``kernel(start, stop)`` for all spans of the rows, until one of them answers False.
-
-    A span is short, and Python sees an interrupt between two of them.
-    """
-    step = WORK_PER_INTERRUPT // work_per_row + 1
-    spans = [(start, min(start + step, rows)) for start in range(0, rows, step)]
-    if threads == 1 or len(spans) == 1:
-        return all(kernel(*span) for span in spans)
-    for first in range(0, len(spans), threads):
-        helpers = [_pool().submit(kernel, *span) for span in spans[first + 1 : first + threads]]
-        if not all([kernel(*spans[first]), *(helper.result() for helper in helpers)]):
-            return False
-    return True
-
-
-def _checked_shape(arrays: tuple[Array | None, ...]) -> tuple[int, int]:
+def _checked_shape(x: Array, counts: Array, scale: Array, products: Array) -> tuple[int, int]:
     """The number of rows and columns. A section trusts addresses, so whatever could lead it astray stops here."""
-    x, counts, scale, products, _, _ = arrays
-    first = x if x is not None else counts
-    assert first is not None
-    shape, number = first.shape, first.dtype
+    first = counts if x is NONE else x
+    shape, number = first.shape, (scale if x is NONE else x).dtype
     fits = (
         first.flags.c_contiguous
-        and (counts is None or (counts.flags.c_contiguous and counts.shape == shape))
-        and (scale is None or (scale.flags.c_contiguous and scale.shape == shape[1:] and scale.dtype == number))
-        and (products is None or (products.flags.c_contiguous and products.shape == shape and products.dtype == number))
+        and (counts is NONE or (counts.flags.c_contiguous and counts.shape == shape))
+        and (scale is NONE or (scale.flags.c_contiguous and scale.shape == shape[1:] and scale.dtype == number))
+        and (products is NONE or (products.flags.c_contiguous and products.shape == shape and products.dtype == number))
     )
     if not fits:
-        shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays if array is not None)
+        shapes = ", ".join(f"{a.dtype}{list(a.shape)}" for a in (x, counts, scale, products) if a is not NONE)
         raise ValueError(f"noise and input do not fit together: {shapes}; the noise is that of another tensor")
     return shape[0], shape[1]
 
@@ -122,13 +229,6 @@ def _call_in_python_threads(call: Any, job: Array, threads: int, arrays: object)
     for helper in helpers:
         if not helper.cancel():  # one that has not begun is not needed any more
             helper.result()
-
-
-@cache
-def _section(x: np.dtype[Any] | None, counts: np.dtype[Any] | None) -> tuple[int, Any]:
-    """The address of the section for these types, and a function that calls it and lets go of the GIL meanwhile."""
-    address = section_for("float32" if x is None else x.name, "uint8" if counts is None else counts.name).address
-    return address, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
 
 @cache

@@ -161,7 +161,8 @@ def reproduce(
         from evodrop.lab.data import load, status
         from evodrop.lab.experiment import carry_out
         from evodrop.lab.panels import PANELS, find_panel
-        from evodrop.lab.verdicts import VERDICTS_FILE, no_longer_held, read_verdicts
+        from evodrop.lab.store import VERDICTS
+        from evodrop.lab.verdicts import no_longer_held, read_verdicts
 
         try:
             grid = None if steps is None else [float(step) for step in steps.split(",")]
@@ -182,7 +183,7 @@ def reproduce(
                 load(panel.dataset, data)  # its error says how to get it, before a folder is made
         kept = {}
         if check:  # read before the first run: a damaged file should not be found after hours of training
-            paths = {panel.id: results / panel.id / VERDICTS_FILE for panel in panels}
+            paths = {panel.id: results / panel.id / VERDICTS for panel in panels}
             kept = {name: read_verdicts(path) for name, path in paths.items() if path.is_file()}
             if missing := ", ".join(panel.id for panel in panels if panel.id not in kept):
                 if name != "all":

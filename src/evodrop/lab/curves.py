@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop.lab.run import DIVERGED, RUNNING, STATUSES, LayerStatistics
-from evodrop.lab.store import RECORDS, RecordsError, read_records, read_timings
+from evodrop.lab.store import KEPT, RECORDS, RecordsError, read_kept, read_records, read_timings
 
 Floats = npt.NDArray[np.float64]
 LARGEST = 2.0**53  # an iteration beyond it would not be exact
@@ -39,7 +39,6 @@ class Curve:
     clean: Floats  # (n,), training error on clean data
     test: Floats  # (n,), test error
     layers: tuple[tuple[LayerStatistics, ...], ...]  # of each record; none for a linear model
-    seconds: float | None  # per iteration, by the clock
     cpu_seconds: float | None  # per iteration, of the processor; None in early runs
     header: Mapping[str, Any]  # run, data, environment, git
 
@@ -54,28 +53,31 @@ class Curve:
 
 
 def read_curves(folders: Iterable[Path]) -> list[Curve]:
-    """The curves of all runs in some folders, each the folder of a run or a folder of such folders.
+    """The curves of all runs in some folders, each once, in the order of their names.
 
-    A run that has no record yet has no curve.
+    A folder is that of a run, or one of such folders, or of a kept experiment. A run without a record has no curve.
     """
-    curves = (read_curve(folder) for folder in run_folders(folders))
-    return [curve for curve in curves if len(curve.iterations)]
-
-
-def run_folders(folders: Iterable[Path]) -> list[Path]:
-    """The folders of runs among and directly within these, each once, in the order of their names."""
-    found: dict[Path, Path] = {}
+    found: dict[Path, Curve] = {}
     for folder in folders:
         paths = [folder / RECORDS] if (folder / RECORDS).is_file() else sorted(folder.glob(f"*/{RECORDS}"))
-        if not paths:
-            raise RecordsError(f"there is no run in {str(folder)!r}: neither it nor a folder in it holds {RECORDS}")
-        found |= {path.parent.resolve(): path.parent for path in paths}
-    return list(found.values())
+        curves = [read_curve(path.parent) for path in paths]
+        if (folder / KEPT).is_file():
+            curves = [_curve(folder / name, *lines, lines[1]) for name, lines in read_kept(folder).items()] + curves
+        elif not paths:
+            raise RecordsError(
+                f"there is no run in {str(folder)!r}: neither it nor a folder in it holds {RECORDS}, nor it {KEPT}"
+            )
+        found |= {curve.folder.resolve(): curve for curve in curves}
+    return [curve for curve in found.values() if len(curve.iterations)]
 
 
 def read_curve(folder: Path) -> Curve:
     """The curve of one run, finished or not; a record that makes no sense is a RecordsError that names it."""
-    header, records = read_records(folder)
+    timings = [line | {"cpu_seconds": line.get("median_cpu_seconds")} for line in read_timings(folder)]
+    return _curve(folder, *read_records(folder), timings)
+
+
+def _curve(folder: Path, header: Mapping[str, Any], records: Sequence[Any], timings: Sequence[Any]) -> Curve:
     run = {"match": "draws"} | _checked(folder, header, "run", dict, "an object with named fields")
     status = records[-1].get("status") if records else RUNNING
     if status not in STATUSES:
@@ -83,11 +85,8 @@ def read_curve(folder: Path) -> Curve:
     iterations = _column(folder, records, "iteration", 0.0, LARGEST)
     if not (np.diff(iterations) > 0).all():
         raise RecordsError(f"{folder}: the iterations of its records do not ascend; restore the file, or leave it out")
-    seconds = [
-        _column(f"{folder}: timings", [line for line in read_timings(folder) if line.get(name) is not None], name)
-        for name in ("median_seconds", "median_cpu_seconds")
-    ]
-    wall, cpu = (float(np.median(column)) if len(column) else None for column in seconds)
+    timed = [line for line in timings if line.get("cpu_seconds") is not None]
+    seconds = _column(f"{folder}: timings", timed, "cpu_seconds")
     return Curve(
         folder=folder,
         **{name: _checked(folder, run, name, str, "a word") for name in ("dataset", "network", "method", "match")},
@@ -101,8 +100,7 @@ def read_curve(folder: Path) -> Curve:
         clean=_column(folder, records, "clean_error", 0.0, 1.0, optional=True),
         test=_column(folder, records, "test_error", 0.0, 1.0, optional=True),
         layers=_checked_layers(folder, records),
-        seconds=wall,
-        cpu_seconds=cpu,
+        cpu_seconds=float(np.median(seconds)) if len(seconds) else None,
         header=header,
     )
 

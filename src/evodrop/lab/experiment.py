@@ -18,8 +18,8 @@ from evodrop.lab.groups import counted
 from evodrop.lab.methods import find_method
 from evodrop.lab.panels import PANELS, Panel, find_panel
 from evodrop.lab.run import FAILED, FINAL, Run, RunResult
-from evodrop.lab.store import RECORDS, locked, write_whole
-from evodrop.lab.verdicts import VERDICTS_FILE, Outcome, outcomes_of, rates_tried, write_verdicts
+from evodrop.lab.store import KEPT, RECORDS, VERDICTS, locked, write_whole
+from evodrop.lab.verdicts import Outcome, outcomes_of, rates_tried, write_verdicts
 
 DESCRIPTION = "experiment.json"
 RATES = (0.1, 0.2, 0.35, 0.5, 0.65)
@@ -122,7 +122,7 @@ def write_findings(folders: Sequence[Path], out: Path, command: str, panel: Pane
         name = "figure" if len(outcomes) == 1 else f"figure-{at + 1}"
         save(draw(outcome), out / f"{name}.png", out / f"{name}.pdf")
     if panel is not None:
-        write_verdicts([verdict for outcome in outcomes for verdict in outcome.verdicts], out / VERDICTS_FILE)
+        write_verdicts(outcomes, out / VERDICTS, command, panel)
     page = make_page(outcomes, command).encode(errors="replace")  # a name of a file need not be text
     write_whole(out / NAME, page, shared=True)  # a report may be made at any time
     return outcomes
@@ -147,14 +147,15 @@ def read_description(folder: Path) -> tuple[list[Path], str | None, str | None]:
     Of a folder without a description, the runs are those in it, and there is neither command nor panel. Runs that are
     no longer there are left out, and so is any path: a description from elsewhere may name what it likes.
     """
+    path = folder / (VERDICTS if (folder / KEPT).is_file() else DESCRIPTION)
     try:
-        known = json.loads((folder / DESCRIPTION).read_bytes())
+        known = json.loads(path.read_bytes())
         command, panel = str(known["command"]), known["panel"]
+        if panel is not None or path.name == VERDICTS:
+            return [folder], command, None if panel is None else find_panel(str(panel)).id
         names = [name for name in map(str, known["runs"]) if Path(name).name == name != ".."]
-        if panel is not None:
-            return [folder], command, find_panel(str(panel)).id
         return [folder / name for name in names if (folder / name / RECORDS).is_file()] or [folder], command, None
     except FileNotFoundError:
         return [folder], None, None
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{folder / DESCRIPTION} is damaged; remove it to report all runs in its folder") from error
+        raise ValueError(f"{path} is damaged; remove it to report all runs in its folder") from error

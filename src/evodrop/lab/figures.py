@@ -32,11 +32,7 @@ COLOURS = {  # each stands out from a white page and from a dark one, and apart 
 }
 REFERENCE = "#8A8A8A"  # the line at the baseline's mean
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}  # plotly's name and matplotlib's
-ERRORS = {
-    "clean": "training error on clean data",
-    "noisy": "training error with the noise on",
-    "test": "test error",
-}
+ERRORS = {"clean": "training error on clean data", "noisy": "training error with the noise on", "test": "test error"}
 LAYERS = {  # numbers of a layer; but for the last they are shares of its units
     "dead": "dead units: zero on the whole batch",
     "effective": "effective units: all of them if equally strong",
@@ -249,13 +245,8 @@ def draw(outcome: Outcome) -> Any:
     figure = Figure(figsize=(10, sum(heights)), layout="constrained")
     above, *below = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axes, kind in zip(above.subplots(1, 2), ("clean", "test"), strict=True):
-        lines = plots.get(("", kind), [])
-        for line in lines:
-            axes.plot(line.x, line.y, color=line.colour, linestyle=DASHES[line.dash], label=line.name)
-            if not below:
-                axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel=outcome.clock, ylabel=ERRORS[kind], ylim=(0, _highest(lines)))
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        draw_errors(axes, plots.get(("", kind), []), with_bands=not below)
+        axes.set(xlabel=outcome.clock, ylabel=ERRORS[kind])
     if below:  # the names of the ranking are the legend
         axes, lines = below[0].subplots(), plots["", "ranking"]
         for height, (line, row) in enumerate(zip(lines, outcome.ranking, strict=True)):
@@ -270,11 +261,23 @@ def draw(outcome: Outcome) -> Any:
     else:
         handles = next((axes.get_legend_handles_labels() for axes in figure.axes if axes.lines), ([], []))
         figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-    for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     place = f"\n{outcome.panel.place}" if outcome.panel is not None else ""
     figure.suptitle(outcome.title + place, fontsize="medium")
     return figure
+
+
+def draw_errors(axes: Any, lines: Sequence[Line], with_bands: bool = True) -> None:
+    """Errors over the iterations, in matplotlib's axes."""
+    from matplotlib.ticker import PercentFormatter
+
+    for line in lines:
+        axes.plot(line.x, line.y, color=line.colour, linestyle=DASHES[line.dash], label=line.name)
+        if with_bands:
+            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.15, linewidth=0)
+    axes.set_ylim(0, _highest(lines))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def draw_theory(report: Report) -> Any:

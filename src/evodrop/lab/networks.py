@@ -217,9 +217,11 @@ def build_network(name: str, method: str = "none", rate: float = 0.5, match: str
     network = entry.build(lambda: nn.Dropout(rate))
     if is_own(method):
         convert_dropout(network, to=import_own(method))
-    elif method != "standard":
+    elif method != "standard" and rate > 0:
         known = METHODS[method]
         options: dict[str, Any] = {"match": match} if known.uses_match else {}
+        if known.uses_match and method != "weight-aware":
+            options["unit_dims"] = None  # all of a picture, as in the paper, whatever layer is beside it
         convert_dropout(network, to=method, **options, **known.options)
     return network
 

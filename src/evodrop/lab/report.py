@@ -26,13 +26,7 @@ def make_page(outcomes: Sequence[Outcome], command: str) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
-    words = Environment(
-        loader=PackageLoader("evodrop.lab"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    words = Environment(loader=PackageLoader("evodrop.lab"), autoescape=True, undefined=StrictUndefined)
     runs = [run for outcome in outcomes for run in outcome.runs]
     data = dict.fromkeys((run.dataset, str(run.header.get("data", ""))) for run in runs)
     return words.get_template(NAME).render(

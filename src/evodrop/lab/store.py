@@ -14,6 +14,7 @@ checkpoint is checked before it is trusted, and no code in it is ever run: torch
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import io
 import json
@@ -21,6 +22,7 @@ import os
 import secrets
 import socket
 import warnings
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from evodrop.lab.training import Training
 
 RECORDS, TIMINGS, CHECKPOINT, LOCK = "records.jsonl", "timings.jsonl", "checkpoint.bin", "lock"
+KEPT, VERDICTS = "runs.jsonl.gz", "verdicts.json"  # of an experiment: what is kept of it takes no other file
+LARGEST = 1 << 30  # bytes of unpacked records: more are a bomb
 CHECKPOINT_SECONDS = 15.0
 PATIENCE = 20.0  # seconds to wait for a worker whose parent was killed: it ends in a moment, and its lock with it
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -185,6 +189,31 @@ def read_timings(folder: Path) -> list[Line]:
     path = folder / TIMINGS
     lines = path.read_bytes().split(b"\n") if path.is_file() else []
     return [line for line in map(_object, lines) if line is not None]
+
+
+def read_kept(folder: Path) -> dict[str, tuple[Line, list[Line]]]:
+    """The header and the records of each run of a kept experiment, by the name of the run.
+
+    A line of ``runs.jsonl.gz`` is a record with the fields of its run, ``cpu_seconds`` per iteration since the record
+    before, and its own ``lr`` as ``lr_now``. What the headers say besides, ``verdicts.json`` has, once for all runs.
+    """
+    path, known = folder / KEPT, folder / VERDICTS
+    try:
+        with gzip.open(path) as file:
+            text = file.read(LARGEST + 1)
+        parts = json.loads(known.read_bytes())["headers"]
+        headers: Line = {name: dict(part) for part in parts for name in part["runs"]}
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        words = f"{type(error).__name__}: {error}"
+        raise RecordsError(f"{path} or {known.name} beside it is damaged ({words}); restore both") from error
+    if len(text) > LARGEST:
+        raise RecordsError(f"{path} unpacks to more than {LARGEST} bytes; it holds no records and is not read")
+    runs = dict[str, tuple[Line, list[Line]]]()
+    for line in _parsed(text, path):
+        if (name := str(line.get("run"))) not in headers:
+            raise RecordsError(f"{path} has a run {name!r:.80}, of which {known.name} has no header; restore both")
+        runs.setdefault(name, (headers[name] | {"run": line}, []))[1].append(line)
+    return runs
 
 
 def _parsed(text: bytes, path: Path) -> list[Line]:

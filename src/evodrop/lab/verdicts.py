@@ -9,8 +9,9 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from evodrop.lab.claims import CLAIMS, METRICS, Claim
 from evodrop.lab.curves import Curve
@@ -21,8 +22,7 @@ from evodrop.lab.panels import Panel
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import Interval, Summary, final_error, summarise
 
-HOLDS, FAILS, OPEN, UNMEASURED = VERDICTS = ("holds", "does not hold", "inconclusive", "not measured")
-VERDICTS_FILE = "verdicts.json"  # in the folder of a panel
+HOLDS, FAILS, OPEN, UNMEASURED = ANSWERS = ("holds", "does not hold", "inconclusive", "not measured")
 MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order
 
 
@@ -108,7 +108,7 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
         tried = min((sorted({curve.lr for curve in own}) for own in tuning.values()), key=len)
         shortened = panel.shortened(
             epochs=min(curve.epochs for own in curves.values() for curve in own),
-            seeds=min(map(len, curves.values())),
+            seeds=min((len(curves[item.label]) for item in variants if not item.added), default=panel.seeds),
             grid=tried,
             tuning_epochs=min(own[0].epochs for own in tuning.values()),
         )
@@ -204,20 +204,30 @@ def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list
     return words
 
 
-def write_verdicts(verdicts: Iterable[Verdict], path: Path) -> None:
-    """Keep verdicts as JSON, for :func:`read_verdicts`."""
-    kept = {item.claim.id: {"verdict": item.verdict, "measured": item.measured} for item in verdicts}
-    write_whole(path, json.dumps(kept, indent=2).encode() + b"\n", shared=True)
+def write_verdicts(outcomes: Sequence[Outcome], path: Path, command: str, panel: Panel | None) -> None:
+    """Keep as JSON all of an experiment but its records: the command, the verdicts, and the headers of its runs."""
+    verdicts = [item for outcome in outcomes for item in outcome.verdicts]
+    headers: dict[str, Any] = {}
+    for run in (run for outcome in outcomes for run in chain(outcome.runs, *outcome.rates.values())):
+        header = {name: run.header.get(name) for name in ("data", "environment", "git")}
+        headers.setdefault(json.dumps(header), header | {"runs": []})["runs"].append(run.folder.name)
+    known = {
+        "command": command,
+        "panel": panel.id if panel else None,
+        "verdicts": {item.claim.id: {"verdict": item.verdict, "measured": item.measured} for item in verdicts},
+        "headers": list(headers.values()),
+    }
+    write_whole(path, json.dumps(known, indent=1).encode() + b"\n", shared=True)
 
 
 def read_verdicts(path: Path) -> dict[str, str]:
     """The verdicts in a file of :func:`write_verdicts`, by the claims' ids."""
     try:
-        kept = json.loads(path.read_bytes())
+        kept = json.loads(path.read_bytes())["verdicts"]
         verdicts = {str(name): entry["verdict"] for name, entry in kept.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} holds no verdicts: {type(error).__name__}; write it again") from error
     for name, verdict in verdicts.items():
-        if verdict not in VERDICTS:
-            raise ValueError(f"{path}: the verdict on {name!r} is {verdict!r:.80}, but it is one of {VERDICTS}")
+        if verdict not in ANSWERS:
+            raise ValueError(f"{path}: the verdict on {name!r} is {verdict!r:.80}, but it is one of {ANSWERS}")
     return verdicts

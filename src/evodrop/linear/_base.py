@@ -46,7 +46,7 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
             X: (n, d) array or sparse matrix.
         """
         check_is_fitted(self)
-        _check_structure(X)
+        check_structure(X)
         X = validate_data(self, X, accept_sparse="csr", dtype=DTYPES, reset=False)
         scores = np.asarray(X @ self.coef_.T) + self.intercept_
         return scores.ravel() if scores.shape[1] == 1 else scores
@@ -84,12 +84,17 @@ def checked_examples(
     no zero stored. So a dense array and any sparse form of it give the same array, hence the same model. Nothing is
     copied if X is like that already, and X itself is never changed.
     """
-    _check_structure(X)
+    check_structure(X)
     X, y = validate_data(estimator, X, y, accept_sparse="csr", dtype=DTYPES, reset=reset)
     check_classification_targets(y)
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not weight.any():
         raise ValueError("sample_weight is zero for every example, so there is nothing to learn from")
+    return checked_rows(X), y, weight
+
+
+def checked_rows(X: Any) -> sparse.csr_array:
+    """A matrix that scikit-learn has checked, as a kernel may trust it; see :func:`checked_examples`."""
     # A new array around the same memory looks for itself whether the indices are sorted.
     X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape) if sparse.issparse(X) else sparse.csr_array(X)
     if not X.has_canonical_format:
@@ -99,10 +104,10 @@ def checked_examples(
     if (X.data == 0).any():
         X = X.copy()
         X.eliminate_zeros()
-    return X, y, weight
+    return X
 
 
-def _check_structure(X: Any) -> None:
+def check_structure(X: Any) -> None:
     """A kernel reads where indices point, and SciPy does not look at them when it converts: read them all once."""
     if not sparse.issparse(X):
         return

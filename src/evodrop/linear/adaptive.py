@@ -12,17 +12,17 @@ density is log-concave and has its peak at the root of a quadratic equation, so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.optimize import OptimizeResult
 from scipy.special import betaln
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from evodrop._checks import Array, Floats
-from evodrop.linear.logistic import Loss, MarginalClassifier, Problem, Solver, minimum, objective
+from evodrop.linear._lbfgs import ROUNDING, Minima
+from evodrop.linear.logistic import MarginalClassifier, Problem
 
 __all__ = ["AdaptiveRateLogisticRegression"]
 
@@ -31,23 +31,6 @@ NODES = np.arange(-8.0, 8.0 + STEP / 2, STEP)[:, None]  # log v is the peak plus
 BLOCK = 512  # rates at a time, so that all nodes of them stay in the cache
 LARGEST_LOG = 700.0  # exp of more overflows
 EASING = 0.1  # what a turn leaves of the slope that it finds
-ROUNDING = 64 * np.finfo(np.float64).eps
-
-
-def bound_loss(margin: Floats, variance: Floats) -> tuple[Floats, Floats, Floats]:
-    """log 2 cosh(x / 2) - m / 2 with x = sqrt(m^2 + V), and its derivatives by m and by V (Jaakkola and Jordan, 2000).
-
-    The logistic loss of a random margin of mean m and variance V is never more on average, whatever the law. It is
-    convex in m and sqrt(V), so in the weights, and concave in V.
-
-    Examples:
-        >>> bound_loss(np.zeros(2), np.array([0.0, 100.0]))
-        (array([0.69314718, 5.0000454 ]), array([-0.5, -0.5]), array([0.125     , 0.02499773]))
-    """
-    size = np.sqrt(margin * margin + variance)
-    excess = np.where(margin > 0, variance / np.where(margin > 0, size + margin, 1.0), size - margin)  # size - margin
-    ratio = np.where(size > 0, np.tanh(0.5 * size) / np.where(size > 0, 2.0 * size, 1.0), 0.25)
-    return 0.5 * excess + np.log1p(np.exp(-size)), margin * ratio - 0.5, 0.5 * ratio
 
 
 class Prior(NamedTuple):
@@ -114,53 +97,59 @@ def _log_density(prior: Prior, cost: Floats, log_v: Floats) -> Floats:
         return prior.a * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
 
 
+class Inferred(NamedTuple):
+    """The search of one problem, and what it found of the rates."""
+
+    minimum: Minima
+    rate: Floats  # (d,): posterior means
+    variance: Floats  # (d,)
+
+
 def infer_rates(
     problem: Problem,
     start: Floats,
     tol: float,
     max_iter: int,
-    callback: Callable[[Floats], None] | None = None,
-    *,
+    callback: Callable[[Floats, int], bool],
     prior: Prior,
     groups: Array,
     total: float,
-) -> OptimizeResult:
-    """Weights and laws of the rates by turns; a result of SciPy with ``rate`` and ``variance`` of each feature.
+) -> Inferred:
+    """Weights and laws of the rates by turns, for one problem.
 
     Args:
         problem: its loss has to be concave in the variance for no turn to make the objective larger; its spread is not
             read.
-        start, tol, max_iter, callback: as in :func:`evodrop.linear.logistic.minimum`.
+        start, tol, max_iter, callback: as in :func:`evodrop.linear._lbfgs.minima`.
         prior: of every rate.
         groups: (d,) which rate is whose.
         total: the number of examples that the weights of the problem, which sum to 1, stand for.
     """
     params, iterations = start, 0
-    costs = _group_costs(problem, params, np.zeros(len(start) - 1), groups, total)
+    costs = _group_costs(problem, params, groups, total)
     while True:
-        found = posterior(prior, costs)
-        variance = found.variance[groups]
-        noisy = problem._replace(spread=variance)
-        value, slopes = objective(params, noisy)
+        law = posterior(prior, costs)
+        noisy = problem._replace(spread=law.variance[groups][:, None])
+        value, slopes = noisy.objective(params)
         # Before the rates have settled, an exact minimum would be of no use.
         enough = max(tol, EASING * abs(slopes).max())
-        result = minimum(noisy, params, enough, max_iter - iterations, callback)
-        params, iterations = result.x, iterations + result.nit
-        if result.nit == 0 or not result.success or iterations >= max_iter:
+        found = noisy.search(params, enough, max_iter - iterations, callback)
+        turn, params = int(found.n_iter[0]), found.points
+        iterations += turn
+        idle = turn == 0 or value - found.values <= ROUNDING * abs(value)
+        if idle or not found.converged[0] or iterations >= max_iter:
             break
-        costs = _group_costs(problem, params, variance, groups, total)
-    # A line search that fails since rounding hides all gain is at its end.
-    result.success |= iterations < max_iter and value - result.fun <= ROUNDING * abs(value)
-    result.nit, result.fun = iterations, result.fun + found.divergence.sum() / total
-    result.rate, result.variance = found.rate[groups], variance
-    return result
+        costs = _group_costs(noisy, params, groups, total)
+    found.n_iter[:], found.converged[:] = iterations, found.converged & (iterations < max_iter)
+    return Inferred(
+        found._replace(values=found.values + law.divergence.sum() / total), law.rate[groups], law.variance[groups]
+    )
 
 
-def _group_costs(problem: Problem, params: Floats, variance: Floats, groups: Array, total: float) -> Floats:
+def _group_costs(problem: Problem, params: Floats, groups: Array, total: float) -> Floats:
     """What a unit of variance costs each rate, in nats over all examples: sum_j c_j x_ji^2 w_i^2 dloss/dV_j."""
-    bend, w = problem._replace(spread=variance).losses(params)[1][2], params[:-1]
-    costs = w * w * (problem.squares.T @ (problem.weights * bend))
-    return np.asarray(total * np.bincount(groups, weights=costs), np.float64)
+    costs = params[:-1] ** 2 * problem.sums(params)[2]
+    return np.asarray(total * np.bincount(groups, weights=costs[:, 0]), np.float64)
 
 
 def checked_groups(groups: Any, d: int) -> Array:
@@ -208,8 +197,7 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
         tol: the search ends where new rates leave no entry of the gradient larger.
         class_weight: a dict of weights, or ``"balanced"``; they multiply ``sample_weight``. A weight counts examples.
         warm_start: start from the weights of the last fit, if it had the same classes and number of features.
-        n_jobs: number of threads, each with a class of its own.
-        verbose: 1 prints a line for each class.
+        verbose: 1 draws a progress bar.
 
     Attributes:
         classes_: the labels, sorted.
@@ -246,22 +234,35 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
         tol: float = 1e-6,
         class_weight: dict[Any, float] | str | None = None,
         warm_start: bool = False,
-        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
         self.rate, self.concentration, self.groups = rate, concentration, groups
         self.alpha, self.fit_intercept, self.class_weight = alpha, fit_intercept, class_weight
         self.max_iter, self.tol, self.warm_start = max_iter, tol, warm_start
-        self.n_jobs, self.verbose = n_jobs, verbose
+        self.verbose = verbose
 
-    def _law(self, moments: Floats) -> tuple[Floats, float, Loss]:
-        return np.zeros_like(moments), 0.0, bound_loss  # each turn of the search has a noise of its own
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Find the minimum. An example of weight 0 counts for nothing.
 
-    def _solver(self, total: float) -> Solver:
-        groups = checked_groups(self.groups, self.n_features_in_)
-        return partial(infer_rates, prior=prior_of(self.rate, self.concentration), groups=groups, total=total)
+        Args:
+            X: (n, d) array or sparse matrix.
+            y: (n,) classes.
+            sample_weight: (n,) weights, not negative.
+        """
+        return self._fit(X, y, sample_weight)
 
-    def _keep(self, results: list[OptimizeResult]) -> None:
-        super()._keep(results)
+    def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
+        prior, groups = prior_of(self.rate, self.concentration), checked_groups(self.groups, self.n_features_in_)
+        points, results = start.copy(), []
+        for column in range(start.shape[1]):  # each has rates of its own
+
+            def step(point: Floats, _: int, column: int = column) -> bool:
+                points[:, column] = point[:, 0]
+                return callback(points, start.shape[1] - column)
+
+            alone = problem.of(np.array([column])), start[:, [column]]
+            results.append(infer_rates(*alone, self.tol, self.max_iter, step, prior, groups, total))
         self.rate_ = np.stack([result.rate for result in results])
         self.variance_ = np.stack([result.variance for result in results])
+        return Minima(*(np.concatenate(parts, axis=-1) for parts in zip(*(r.minimum for r in results), strict=True)))

@@ -4,7 +4,8 @@
 ``functional``         the dropouts as functions
 ``layers``             the dropouts as layers
 ``convert``            :func:`convert_dropout` swaps the dropouts of a model,
-                       :func:`convert_sync_dropout` makes them follow the batch of all processes
+                       :func:`convert_sync_dropout` makes them follow the batch of all processes;
+                       :class:`functional_dropout` reaches calls of ``F.dropout``
 ``zoo``                every dropout that the paper cites, and the table of their names
 ``describe``           :func:`describe_dropout` lists every dropout that acts in a model
 ``uncertainty``        :func:`mc_dropout` and :func:`mc_predict`: Monte Carlo dropout
@@ -21,6 +22,7 @@ except ModuleNotFoundError as error:
 
 from evodrop.nn import functional, zoo
 from evodrop.nn._noise import use_backend
+from evodrop.nn._routed import functional_dropout
 from evodrop.nn.convert import convert_dropout, convert_sync_dropout
 from evodrop.nn.describe import describe_dropout
 from evodrop.nn.layers import (
@@ -29,6 +31,7 @@ from evodrop.nn.layers import (
     EvolutionalDropout,
     EvolutionalDropout1d,
     EvolutionalDropout2d,
+    EvolutionalDropout3d,
     MultinomialDropout,
     WaterFillingDropout,
 )
@@ -42,6 +45,7 @@ __all__ = [
     "EvolutionalDropout",
     "EvolutionalDropout1d",
     "EvolutionalDropout2d",
+    "EvolutionalDropout3d",
     "LocallyConnected2d",
     "MultinomialDropout",
     "RateSchedule",
@@ -50,6 +54,7 @@ __all__ = [
     "convert_sync_dropout",
     "describe_dropout",
     "functional",
+    "functional_dropout",
     "mc_dropout",
     "mc_predict",
     "set_rate",

@@ -1,9 +1,10 @@
 """Multiply a tensor by noise, and its gradient by the same noise: rows, seed, autograd and operator.
 
-There are two ways. A plain tensor in eager mode goes through :class:`_Dropout`, which keeps a byte per element for
-backward. Everything else, compilers, ``torch.func``, tensor subclasses and noise that positions share, gets the noise
-as floats, and torch multiplies. On the CPU those floats come from the operator ``torch.ops.evodrop.noise``, since no
-compiler can look into a numba kernel; the torch backend is made of torch's own operations, which are traced.
+There are two ways. A large plain tensor in eager mode goes through :class:`_Dropout`, which keeps a byte per element
+for backward. Everything else, small tensors, compilers, ``torch.func``, tensor subclasses and noise that positions
+share, gets the noise as floats, and torch multiplies: where there is little to do, that is the cheapest. On the CPU a
+compiler gets those floats from the operator ``torch.ops.evodrop.noise``, since it cannot look into a numba kernel; the
+torch backend is made of torch's own operations, which are traced.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from evodrop.noise import LEAST_RATE, MATCHES, MOST_DRAWS, Noise, make_noise
 
 BACKENDS = ("auto", "numba", "torch")
 UnitDims = int | Sequence[int] | None
+LEAST_LARGE = 2**15  # elements from which a byte per element is kept for backward instead of the noise
 _DISTRIBUTED = torch.distributed.is_available()
 _backend: ContextVar[str] = ContextVar("evodrop_backend", default="auto")
 # torch locks a generator while it draws: a child forked at that moment by another thread could never draw again.
@@ -86,7 +88,7 @@ def checked_options(*options: Any) -> Options:
         return _check_options(*options)
 
 
-def checked_dims(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
+def checked_dims(input: Tensor, unit_dims: UnitDims, name: str = "unit_dims") -> tuple[int, ...]:
     """The dimensions of the units, ascending and not negative; by default all but the first, the batch.
 
     A vector has no batch: it is one example.
@@ -96,11 +98,11 @@ def checked_dims(input: Tensor, unit_dims: UnitDims) -> tuple[int, ...]:
     try:
         asked = tuple(map(index, unit_dims)) if isinstance(unit_dims, Sequence) else (index(unit_dims),)
     except TypeError as error:
-        raise TypeError(f"unit_dims is {unit_dims!r}, but it takes an integer or a tuple of integers") from error
+        raise TypeError(f"{name} is {unit_dims!r}, but it takes an integer or a tuple of integers") from error
     dims = tuple(sorted({dim + input.ndim if dim < 0 else dim for dim in asked}))
     if not asked or len(dims) != len(asked) or dims[0] < 0 or dims[-1] >= input.ndim:
         raise ValueError(
-            f"unit_dims is {unit_dims!r}, but the input has shape {tuple(input.shape)}: "
+            f"{name} is {unit_dims!r}, but the input has shape {tuple(input.shape)}: "
             f"name different dimensions from {-input.ndim} to {input.ndim - 1}"
         )
     return dims
@@ -158,10 +160,10 @@ def uses_numba(device: torch.device) -> bool:
     return backend == "numba" or (backend == "auto" and device.type == "cpu")
 
 
-def draw_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
-    """64 random bits from torch's generator, moved apart on every rank of a process group."""
+def draw_seed(device: torch.device, generator: torch.Generator | None = None, size: Sequence[int] = ()) -> Tensor:
+    """64 random bits from torch's generator, or several times 64, moved apart on every rank of a process group."""
     with _drawing:
-        seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64, device=device, generator=generator)
+        seed = torch.randint(-(2**63), 2**63 - 1, size, dtype=torch.int64, device=device, generator=generator)
     if _DISTRIBUTED and torch.distributed.is_initialized():
         return seed + torch.distributed.get_rank() * RANK_STEP % 2**63
     return seed
@@ -186,14 +188,14 @@ def apply_noise(
             "under torch.compile, torch.func and with tensor subclasses use torch.manual_seed"
         )
     if opaque and uses_numba(input.device):
-        floats: Tensor = noise(input.detach(), given, *options, list(units), list(shared), None)
-    elif opaque or shared:
-        counts, scale = _draw(input, options, given, units, shared, generator)
-        floats = _as_noise(counts, scale, input.shape, units, shared)
+        floats: Tensor = noise(input.detach(), given, *options, list(units), list(shared), None, None)
+    elif opaque or shared or input.numel() < LEAST_LARGE:
+        floats = _noise_as_floats(input, options, given, units, shared, generator)
     else:
         output: Tensor = _Dropout.apply(input, options, given, units, generator)  # type: ignore[no-untyped-call]
         return output
-    return (input * floats).to(input.dtype)
+    product = input * floats
+    return product if floats.dtype == input.dtype else product.to(input.dtype)
 
 
 class _Dropout(torch.autograd.Function):
@@ -210,10 +212,19 @@ class _Dropout(torch.autograd.Function):
     ) -> Tensor:
         ctx.units, ctx.shape, ctx.by_numba = units, input.shape, uses_numba(input.device)
         output = torch.empty_like(input) if ctx.by_numba else None
-        counts, scale = _draw(input, options, given, units, (), generator, output)
+        rows = _checked_rows(input, options, given, units)
+        if output is None:
+            counts, scale = _torch.draw(rows, options, given, generator)
+            output = _times_noise(ctx, input, counts, scale)
+        else:
+            scaled, product, seed = _torch.in_range(rows), to_rows(output, units), draw_seed(input.device, generator)
+            counts, scale = _numba.drop(scaled, options, given, seed, product if scaled is rows else None)
+            if scaled is not rows:
+                _numba.multiply(rows, counts, scale, product)
+            _write_rows(product, output, units)
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
-        return _times_noise(ctx, input, counts, scale) if output is None else output
+        return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -234,7 +245,7 @@ class _Dropout(torch.autograd.Function):
 
 def _times_noise(ctx: Any, tensor: Tensor, counts: Tensor, scale: Tensor) -> Tensor:
     """By torch's own operations, which vmap maps and autograd differentiates again."""
-    return (tensor * _as_noise(counts, scale, ctx.shape, ctx.units)).to(tensor.dtype)
+    return (tensor * _from_rows(counts * scale, ctx.shape, ctx.units)).to(tensor.dtype)
 
 
 # The tag says: random, so neither merge two calls nor make one of them again.
@@ -251,21 +262,31 @@ def noise(
     units: Sequence[int],
     shared: Sequence[int],
     seed: Tensor | None,
+    batches: int | None,
 ) -> Tensor:
     """Noise of the numba backend for ``input``, of size 1 in dimensions that share it, in float32 or wider.
 
-    It draws the same seed as an eager call, and by the same kernels, which want a place for the product: so the output
-    is the same to the last bit.
+    It draws the same seed as an eager call, and by the same kernels, so the output is the same to the last bit.
+    Dimension 0 may hold ``batches``, each with a seed and, where ``given`` has two dimensions, values of its own.
     """
     options = Options(p, k, match, uniform_mix, follows, independent)
-    output = None if shared else torch.empty_like(input)
-    counts, scale = _draw(input, options, given, units, shared, output=output, seed=seed)
-    return _as_noise(counts, scale, input.shape, units, shared).contiguous()
+    if batches is None:
+        return _noise_as_floats(input, options, given, units, shared, seed=seed).contiguous()
+    seeds = (draw_seed(input.device, size=(batches,)) if seed is None else seed).expand(batches)
+    if given is None and not shared:
+        rows = to_rows(input, units).view(batches, -1, count_units(input, units))
+        floats = _numba.noise_of_batches(rows, options, seeds)
+        if floats is not None:
+            return _from_rows(floats, input.shape, units).contiguous()
+    own_units, own_shared = ([dim - 1 for dim in dims] for dims in (units, shared))
+    values = [given] * batches if given is None or given.ndim == 1 else given.unbind()
+    each = zip(input.unbind(), values, seeds.unbind(), strict=True)
+    return torch.stack([_noise_as_floats(x, options, v, own_units, own_shared, seed=s) for x, v, s in each])
 
 
 @noise.register_fake
 def _(input: Tensor, given: Tensor | None, *arguments: Any) -> Tensor:  # noqa: ARG001
-    *_, shared, _ = arguments
+    *_, shared, _, _ = arguments
     dtype = torch.float64 if input.dtype == torch.float64 else torch.float32
     return input.new_empty(_noise_shape(input.shape, shared), dtype=dtype)
 
@@ -275,14 +296,20 @@ def _(
     info: Any, in_dims: tuple[int | None, ...], input: Tensor, given: Tensor | None, *arguments: Any
 ) -> tuple[Tensor, int]:
     """Each of the mapped inputs is a batch of its own, with probabilities of its own; "same" shares the seed."""
-    *others, seed = arguments
+    *others, units, shared, seed, batches = arguments
     if info.randomness == "error":
         raise RuntimeError("vmap: dropout is random; call torch.func.vmap with randomness='different' or 'same'")
-    if seed is None and info.randomness == "same":  # an inner vmap may have drawn it already
-        seed = draw_seed(input.device)
-    mapped = ((input, in_dims[0]), (given, in_dims[1]), (seed, in_dims[-1]))
-    each = zip(*(unmapped(tensor, dim, info.batch_size) for tensor, dim in mapped), strict=True)
-    return torch.stack([noise(x, values, *others, own_seed) for x, values, own_seed in each]), 0
+    if seed is None and info.randomness == "same":
+        seed = draw_seed(input.device, size=() if batches is None else (batches,))
+    size, (dim, given_dim, *_, seed_dim, _) = info.batch_size, in_dims
+    if batches is not None:  # an inner vmap was here before
+        mapped = ((input, dim), (given, given_dim), (seed, seed_dim))
+        each = zip(*(unmapped(tensor, dim, size) for tensor, dim in mapped), strict=True)
+        return torch.stack([noise(x, values, *others, units, shared, own, batches) for x, values, own in each]), 0
+    together = input.expand(size, *input.shape) if dim is None else input.movedim(dim, 0)
+    values = given if given is None or given_dim is None else given.movedim(given_dim, 0)
+    beside = ([unit + 1 for unit in dims] for dims in (units, shared))
+    return noise(together, values, *others, *beside, seed, size), 0
 
 
 def unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tensor | None]:
@@ -290,31 +317,32 @@ def unmapped(tensor: Tensor | None, dim: int | None, size: int) -> Sequence[Tens
     return [tensor] * size if tensor is None or dim is None else tensor.unbind(dim)
 
 
-def _draw(
+def _noise_as_floats(
     input: Tensor,
     options: Options,
     given: Tensor | None,
     units: Sequence[int],
-    shared: Sequence[int] = (),
+    shared: Sequence[int],
     generator: torch.Generator | None = None,
-    output: Tensor | None = None,
     seed: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Counts (examples, units) and scale (units,) of the noise; numba writes input times noise to ``output``."""
+) -> Tensor:
+    """Noise as a view that can be multiplied with the input."""
+    rows = _checked_rows(input, options, given, units, shared)
+    if uses_numba(input.device):
+        seed = draw_seed(input.device, generator) if seed is None else seed
+        floats = _numba.noise(_torch.in_range(rows), options, given, seed)
+    else:
+        counts, scale = _torch.draw(rows, options, given, generator)
+        floats = counts * scale
+    return _from_rows(floats, _noise_shape(input.shape, shared), [*units, *shared])
+
+
+def _checked_rows(
+    input: Tensor, options: Options, given: Tensor | None, units: Sequence[int], shared: Sequence[int] = ()
+) -> Tensor:
     if given is not None and given.device.type == "cpu" and not _torch.is_opaque(given):
         _check_values(given, options)  # elsewhere, looking at the values would stall the device
-    rows = to_rows(input.detach(), units, shared)
-    if not uses_numba(input.device):
-        return _torch.draw(rows, options, given, generator)
-    seed = draw_seed(input.device, generator) if seed is None else seed
-    product = None if output is None else to_rows(output, units)
-    scaled = _torch.in_range(rows)
-    drawn = _numba.drop(scaled, options, given, seed, product if scaled is rows else None)
-    if output is not None and product is not None:
-        if scaled is not rows:
-            _numba.multiply(rows, *drawn, product)
-        _write_rows(product, output, units)
-    return drawn
+    return to_rows(input.detach(), units, shared)
 
 
 def _check_values(given: Tensor, options: Options) -> None:
@@ -332,19 +360,14 @@ def _write_rows(rows: Tensor, output: Tensor, units: Sequence[int]) -> None:
         output.copy_(_from_rows(rows, output.shape, units))
 
 
-def _as_noise(
-    counts: Tensor, scale: Tensor, shape: Sequence[int], units: Sequence[int], shared: Sequence[int] = ()
-) -> Tensor:
-    """counts * scale, as a view that can be multiplied with an input of the shape."""
-    return _from_rows(counts * scale, _noise_shape(shape, shared), [*units, *shared])
-
-
-def _noise_shape(shape: Sequence[int], shared: Sequence[int]) -> list[int]:
-    return [1 if dim in shared else size for dim, size in enumerate(shape)]
+def _noise_shape(shape: torch.Size, shared: Sequence[int]) -> Sequence[int]:
+    return [1 if dim in shared else size for dim, size in enumerate(shape)] if shared else shape
 
 
 def _from_rows(rows: Tensor, shape: Sequence[int], last: Sequence[int]) -> Tensor:
     """Rows as a view of the shape that they were made of; ``last`` are the dimensions that their columns hold."""
+    if rows.shape == shape:  # as most layers have it
+        return rows
     order = _order(len(shape), last)
     return rows.view([shape[dim] for dim in order]).permute([order.index(dim) for dim in range(len(shape))])
 

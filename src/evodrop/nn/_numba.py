@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from evodrop._checks import Array
-from evodrop._kernels.rows import COUNTS, MOMENTS, PRODUCTS, drop_rows, plan_draws, scale_rows
-from evodrop._kernels.threads import WORK_PER_INTERRUPT, run_section, useful_threads
+from evodrop._kernels.rows import plan_usual
+from evodrop._kernels.threads import (
+    DRAWS,
+    FINITE,
+    MASK,
+    MOMENTS,
+    NOISE,
+    PRODUCTS,
+    WORK_PER_INTERRUPT,
+    drop_each,
+    run_section,
+    useful_threads,
+)
 from evodrop.definitions import n_draws
 from evodrop.noise import Noise, normalised
 from evodrop.sampling import draw_counts, draw_mask, many_draws
@@ -23,30 +34,43 @@ NONE = np.empty(0)
 
 
 def drop(
-    rows: Tensor, options: Options, given: Tensor | None, seed: Tensor, output: Tensor | None
+    rows: Tensor, options: Options, given: Tensor | None, seed: Tensor, output: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions).
 
     The product goes to ``output``, if there is one.
     """
-    x, key = _array(rows), int(seed) % 2**64
-    values = None if given is None else _array(given).astype(np.float64)
-    if values is not None and not (options.follows or options.independent):
-        values = normalised(values)
     product = None if output is None else _array_for(output)
-    drawn = None
-    if product is not None and options.match == "draws" and not options.independent:
-        drawn = _drop_at_once(x, options, values, key, product)
-    counts, scale = drawn or _drop_in_steps(x, options, values, key, product)
+    counts, scale = _drop(_array(rows), options, given, int(seed) % 2**64, PRODUCTS, product)
     _write_half(product, output)
     return torch.from_numpy(counts), torch.from_numpy(scale)
+
+
+def noise(rows: Tensor, options: Options, given: Tensor | None, seed: Tensor) -> Tensor:
+    """(n, d): counts * scale, in float32 or wider."""
+    x = _array(rows)
+    floats = np.empty(x.shape[:2], x.dtype)
+    _drop(x, options, given, int(seed) % 2**64, NOISE, floats)
+    return torch.from_numpy(floats)
+
+
+def noise_of_batches(rows: Tensor, options: Options, seeds: Tensor) -> Tensor | None:
+    """:func:`noise` of each of several batches, (batches, n, d), or None if their call is not a usual one."""
+    x = _array(rows)
+    usual = _usual_call(options, None, x.shape[2])
+    if usual is None:
+        return None
+    task, *plan = usual
+    floats, scale, counts = np.empty_like(x), np.empty((len(x), x.shape[2]), x.dtype), np.empty(x.shape, np.uint8)
+    keys = seeds.contiguous().numpy().view(np.uint64)
+    return torch.from_numpy(floats) if drop_each(task | NOISE, x, *plan, keys, counts, scale, floats) else None
 
 
 def multiply(rows: Tensor, counts: Tensor, scale: Tensor, output: Tensor) -> None:
     """output = rows * (counts * scale), in one pass."""
     product = _array_for(output)
     x, by, times = _array(rows), counts.contiguous().numpy(), _array(scale.contiguous())
-    _multiply(x, by, times.astype(x.dtype, copy=False), product)
+    run_section(PRODUCTS, _threads(x), x=x, counts=by, scale=times.astype(x.dtype, copy=False), products=product)
     _write_half(product, output)
 
 
@@ -63,38 +87,56 @@ def sum_squares(rows: Tensor) -> Tensor:
     return torch.from_numpy(second_moments(x) * (x.size // x.shape[1]))
 
 
-def _multiply(x: Array, counts: Array, scale: Array, product: Array) -> None:
-    threads = _threads(x)
-    if threads == 1 and x.shape == counts.shape and len(scale) == x.shape[1] and x.size < WORK_PER_INTERRUPT:
-        scale_rows(x, counts, scale, product)
-    else:
-        run_section(PRODUCTS, threads, x=x, counts=counts, scale=scale, products=product)
+def _drop(
+    x: Array, options: Options, given: Tensor | None, key: int, task: int, output: Array | None
+) -> tuple[Array, Array]:
+    """Counts and scale; ``output`` gets what the task says, the products or the noise."""
+    values = None if given is None else _array(given).astype(np.float64)
+    if values is not None and not (options.follows or options.independent):
+        values = normalised(values)
+    drawn = None
+    if output is not None and x.ndim == 2:
+        drawn = _drop_at_once(x, options, values, key, task, output)
+    return drawn or _drop_in_steps(x, options, values, key, task, output)
+
+
+def _usual_call(options: Options, values: Array | None, d: int) -> tuple[int, Array, bool, int, float, int] | None:
+    """How the counts of a usual call are made, and all but the moments that :func:`plan_usual` takes; else None."""
+    if options.match != "draws":
+        return None
+    if options.independent and not options.follows:
+        return MASK | FINITE, np.full(d, 1.0 - options.p) if values is None else values, False, 0, 0.0, 0
+    k = n_draws(d, options.p) if options.k is None else options.k
+    if options.independent or many_draws(k, d):
+        return None
+    weights = NONE if options.follows else np.ones(d) if values is None else values
+    return DRAWS, weights, options.follows, k, options.uniform_mix, (d - 1).bit_length()
 
 
 def _drop_at_once(
-    x: Array, options: Options, values: Array | None, key: int, product: Array
+    x: Array, options: Options, values: Array | None, key: int, task: int, output: Array
 ) -> tuple[Array, Array] | None:
     """The usual call by few kernels: in a small layer, the steps of :func:`_drop_in_steps` cost more than the draws.
     None if a unit is not finite, none can be drawn, a count exceeds 255, or the draws are many."""
     (size, d), threads, follows = x.shape, _threads(x), options.follows
-    k, bits = n_draws(d, options.p) if options.k is None else options.k, (d - 1).bit_length()
-    if many_draws(k, d):
+    usual = _usual_call(options, values, d)
+    if usual is None:
         return None
-    weights = NONE if follows else np.ones(d) if values is None else values
+    how, _, _, k, _, bits = usual
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
-    plan = (weights, follows, k, options.uniform_mix, bits)
     if threads == 1 and size * (d + k) < WORK_PER_INTERRUPT and not (follows and values is not None):
-        drawn = drop_rows(x, *plan, np.uint64(key), counts, scale, product)
+        each = (np.array([key], np.uint64), counts[None], scale[None], output[None])
+        drawn = drop_each(how | task, x[None], *usual[1:], *each)
     else:
-        moments = values if follows and values is not None else second_moments(x)
-        table = plan_draws(moments, *plan, scale)
-        arrays = {"x": x, "counts": counts, "scale": scale, "products": product, "table": table}
-        drawn = len(table) and run_section(COUNTS | PRODUCTS, threads, seed=key, bits=bits, k=k, **arrays)
+        moments = NONE if how & MASK else values if follows and values is not None else second_moments(x)
+        plan = plan_usual(how & MASK > 0, moments, *usual[1:], scale)
+        arrays = {"x": x, "counts": counts, "scale": scale, "products": output, "plan": plan}
+        drawn = len(plan) and run_section(how | task, threads, seed=key, bits=bits, k=k, **arrays)
     return (counts, scale) if drawn else None
 
 
 def _drop_in_steps(
-    x: Array, options: Options, values: Array | None, key: int, product: Array | None
+    x: Array, options: Options, values: Array | None, key: int, task: int, output: Array | None
 ) -> tuple[Array, Array]:
     """Any other call. Units that are not finite pass unchanged, and all do if none can be drawn."""
     rms = np.sqrt(values if options.follows and values is not None else second_moments(x))
@@ -109,14 +151,17 @@ def _drop_in_steps(
         found = options.noise(weights, normalised(finite) ** 2)
     if found.k is None:
         found = Noise(np.where(passes, 1.0, found.chances))
-        scale = found.scale.astype(x.dtype, copy=False)
-        multiply = {} if product is None else {"x": x, "scale": scale, "products": product}
-        return draw_mask(found.chances, len(x), key, threads, **multiply), scale
     scale = np.where(passes, 1.0, found.scale).astype(x.dtype, copy=False)
-    counts = draw_counts(found.chances, found.k, len(x), key, threads)
-    counts[:, passes] = 1
-    if product is not None:
-        _multiply(x, counts, scale, product)
+    then: dict[str, Any] = (
+        {} if output is None else {"scale": scale, "products": output} | ({"x": x} if task == PRODUCTS else {})
+    )
+    if found.k is None:
+        return draw_mask(found.chances, len(x), key, threads, **then), scale
+    counts = draw_counts(found.chances, found.k, len(x), key, threads, **({} if passes.any() else then))
+    if passes.any():
+        counts[:, passes] = 1
+        if output is not None:
+            run_section(task, threads, counts=counts, **then)
     return counts, scale
 
 
@@ -126,8 +171,7 @@ def _threads(x: Array) -> int:
 
 def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not support, widened to float32."""
-    tensor = tensor.float() if tensor.dtype in HALF else tensor
-    array: Array = tensor.detach().resolve_neg().numpy()
+    array: Array = (tensor.float() if tensor.dtype in HALF else tensor).numpy(force=True)
     return array
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from evodrop.nn._noise import Options
 
 WHOLE = 2**62
-FAR = 500  # the squares of values between 2^-500 and 2^500 neither over- nor underflow in float64
+FAR = {torch.float64: 500, torch.float32: 50}  # squares of values from 2^-500 to 2^500 neither over- nor underflow
 BLOCK = 1024  # draws at a time at least, so that a large k does not need a large memory
 
 
@@ -63,20 +63,21 @@ def is_opaque(tensor: Tensor) -> bool:
     )
 
 
-def in_range(rows: Tensor) -> Tensor:
-    """The rows themselves, or divided by a power of two if their squares over- or underflow in float64."""
-    if rows.dtype != torch.float64:
+def in_range(rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The rows themselves, or divided by a power of two if their squares over- or underflow in ``dtype``."""
+    if rows.dtype != dtype:
         return rows
+    far = FAR[dtype]
     readable = rows.device.type == "cpu" and not is_opaque(rows)
     if readable:
         least, largest = map(float, torch.aminmax(rows))
-        if 2.0**-FAR < max(largest, -least) < 2.0**FAR:
+        if 2.0**-far < max(largest, -least) < 2.0**far:
             return rows
     exponent = torch.frexp(rows.abs().nan_to_num(0.0, 0.0, 0.0).amax()).exponent
-    if readable and abs(int(exponent)) < FAR:  # values that are not finite hid this
+    if readable and abs(int(exponent)) < far:  # values that are not finite hid this
         return rows
-    shift = exponent.where(exponent.abs() >= FAR, 0).clip(-1000, 1000)  # 2^1073, of the smallest float, is not finite
-    return rows * torch.exp2(-shift.double())
+    shift = exponent.where(exponent.abs() >= far, 0).clip(-2 * far, 2 * far)  # 2^1073 is infinite
+    return rows * torch.exp2(-shift.to(dtype))
 
 
 def sum_squares(rows: Tensor) -> Tensor:

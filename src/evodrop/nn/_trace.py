@@ -1,4 +1,4 @@
-"""One recorded forward pass: which dropouts act in a model, and which layers stand beside them.
+"""Which dropouts act in a model, and which layers stand beside them: by one recorded forward pass, or by order.
 
 Hooks see the layers, and a ``TorchFunctionMode`` sees every function of torch that code calls, so that
 ``F.dropout`` and attention are found too. What a pass could change, buffers, flags and attributes of the modules, is
@@ -13,7 +13,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
-from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,28 +23,29 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from evodrop.nn._neighbours import PASSED, WEIGHTED, Slot, Surroundings
-from evodrop.nn.zoo._base import WeightedDropout
+from evodrop.nn.zoo._base import ELEMENTWISE, NORMALISATION, POOLING, WEIGHTED, WeightedDropout
 
 DROPOUTS = (_DropoutNd, WeightedDropout)  # torch's dropout layers, ours and those of the zoo
-ATTENTION = ("scaled_dot_product_attention", "multi_head_attention_forward")
+PASSED = (*ELEMENTWISE, *POOLING, *NORMALISATION, nn.Flatten)  # what neighbours see past
+ATTENTION = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}  # the position of the rate
 FUNCTIONS = {  # torch's dropouts as functions; those with an underscore work in place
     name + end for name in ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout") for end in ("", "_")
-} | {"dropout1d", "dropout2d", "dropout3d", "native_dropout"}
+} | {"dropout1d", "dropout2d", "dropout3d", "native_dropout", "routed_dropout"}
 MASKS = {"bernoulli", "bernoulli_"}
 DRAWS = MASKS | {"randint", "rand", "rand_like", "randn_like"}  # with which our own functions draw
-ELEMENTWISE = FUNCTIONS | {
+MAPS = FUNCTIONS | {
     *("relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_", "gelu"),
     *("silu", "mish", "softplus", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "sigmoid", "sigmoid_", "tanh"),
     *("tanh_", "contiguous"),
 }
-POOLING = {
+POOLS = {
     "max_pool2d": nn.MaxPool2d,
     "avg_pool2d": nn.AvgPool2d,
     "adaptive_max_pool2d": nn.AdaptiveMaxPool2d,
     "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
 }
 TORCH, OURS = (os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
+Slot = tuple[nn.Module, str]  # a parent and the name of its child: where a layer is registered
 
 
 class Call(NamedTuple):
@@ -60,6 +60,15 @@ class Call(NamedTuple):
     where: str = ""  # file:line of the code that calls a function
 
 
+class Surroundings(NamedTuple):
+    """One call of a layer: the weighted layers before and after it, if they are known."""
+
+    before: Slot | None
+    after: Slot | None
+    between: tuple[nn.Module, ...] = ()  # what stands on the way to the one after it
+    since: tuple[nn.Module, ...] = ()  # and on the way back to the one before it
+
+
 class Trace(NamedTuple):
     """What a forward pass has shown."""
 
@@ -68,39 +77,92 @@ class Trace(NamedTuple):
     surroundings: dict[Slot, list[Surroundings]]  # of every call of every layer without children, under its slot
 
 
+class _Node:
+    """A call of a layer, or of a function as the layer that does the same; None if neighbours end at it."""
+
+    def __init__(self, layer: nn.Module | None, slot: Slot | None, sources: Sequence[_Node]) -> None:
+        self.layer, self.slot, self.users = layer, slot, list[_Node]()
+        self.source = sources[0] if len(sources) == 1 else None
+        for source in sources:
+            source.users.append(self)
+
+    def previous(self) -> _Node | None:
+        return self.source if self.source is not None and len(self.source.users) == 1 else None
+
+    def next(self) -> _Node | None:
+        return self.users[0] if len(self.users) == 1 and self.users[0].source is self else None
+
+
+def surroundings_by_order(model: nn.Module) -> dict[Slot, list[Surroundings]]:
+    """The surroundings of all layers in an ``nn.Sequential``, nested ones too, since there order is what is called.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(3, 1))
+        >>> (found,) = surroundings_by_order(model)[model, "2"]
+        >>> found.before[1], found.after[1], found.between
+        ('0', '4', (Flatten(start_dim=1, end_dim=-1),))
+    """
+    nodes: list[_Node] = []
+    nested: set[nn.Module] = set()
+
+    def slots(parent: nn.Module) -> Iterator[Slot]:
+        for name, child in parent._modules.items():
+            if _is_sequential(child):
+                nested.add(child)  # type: ignore[arg-type]
+                yield from slots(child)  # type: ignore[arg-type]
+            else:
+                yield parent, name
+
+    for module in model.modules():  # a parent comes before what is in it
+        if _is_sequential(module) and module not in nested:
+            last: list[_Node] = []
+            for parent, name in slots(module):
+                last = [_Node(parent._modules[name], (parent, name), last)]
+                nodes += last
+    return _surroundings(nodes)
+
+
 def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Trace:
     """Call the model once in training mode, without gradients, and record it. The model stays as it was.
 
     So do torch's generators and those that layers hold. An error of the model comes through.
 
     Examples:
-        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout(), nn.Flatten(), nn.Linear(3, 1))
-        >>> trace = trace_forward(model, [torch.ones(4, 2)])
-        >>> [(call.name, call.shape) for call in trace.calls]
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Dropout())
+        >>> [(call.name, call.shape) for call in trace_forward(model, [torch.ones(4, 2)]).calls]
         [('2', (4, 3))]
-        >>> (found,) = trace.surroundings[model, "2"]
-        >>> found.before[1], found.after[1], found.between
-        ('0', '4', (Flatten(start_dim=1, end_dim=-1),))
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the model is {model!r:.200}, but it is an nn.Module")
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("the model has lazy parameters that its first call creates; call it once first")
-    with kept_generators(model), torch.no_grad(), _uncompiled(), _stand_ins(model) as places:
+    # Compiled code has neither layers nor functions to see. Where torch's compiler is not loaded, there is none.
+    eager: AbstractContextManager[Any] = nullcontext()
+    if "torch._dynamo" in sys.modules:
+        eager = torch.compiler.set_stance("force_eager")
+    with kept_generators(model), torch.no_grad(), eager, _stand_ins(model) as places:
         recorder = _Recorder(places)
         for module in places:
             module.register_forward_pre_hook(recorder.enter, with_kwargs=True)
             module.register_forward_hook(recorder.leave, with_kwargs=True, always_call=True)
-        given = tree_map_only(Tensor, torch.clone, (list(inputs), dict(kwargs or {})))  # a layer may work in place
+        # Copies, since a layer may work in place.
+        args, named = tree_map_only(Tensor, torch.clone, (list(inputs), dict(kwargs or {})))
         with recorder:
-            output = model(*given[0], **given[1])
+            output = model(*args, **named)
         recorder.connect(None, None, _tensors(output), [])
         never = {
             place.name: place.module
             for module, place in places.items()
             if isinstance(module, DROPOUTS) and module not in recorder.called
         }
-        return Trace(recorder.calls, never, recorder.surroundings())
+        return Trace(recorder.calls, never, _surroundings(recorder.nodes))
+
+
+def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments and keyword arguments: of a mapping, of a tuple or list, or of one value."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
 @contextmanager
@@ -122,11 +184,6 @@ def kept_generators(model: nn.Module) -> Iterator[list[torch.Generator]]:
     finally:
         for generator, state in zip(found, states, strict=True):
             generator.set_state(state)
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Compiled code has neither layers nor functions to see. Where torch's compiler is not loaded, there is none."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 class _Place(NamedTuple):
@@ -181,14 +238,6 @@ def _stand_ins(model: nn.Module) -> Iterator[dict[nn.Module, _Place]]:
             part.training = training
 
 
-class _Node:
-    """A call of a layer, or of a function as the layer that does the same; None if neighbours end at it."""
-
-    def __init__(self, layer: nn.Module | None, slot: Slot | None, source: _Node | None) -> None:
-        self.layer, self.slot, self.source = layer, slot, source
-        self.users: list[_Node] = []
-
-
 class _Recorder(TorchFunctionMode):
     """Writes down dropouts, and from which call to which tensors go."""
 
@@ -199,25 +248,21 @@ class _Recorder(TorchFunctionMode):
         self.called: set[nn.Module] = set()
         self.nodes: list[_Node] = []
         self.made_by: Any = WeakIdKeyDictionary()  # the node that a tensor comes from
-        self.running: list[nn.Module] = []
-        self.given: list[Tensor | None] = []  # what each of them got
-        self.frame: FrameType | None = None  # of the last call of a function of ours
+        self.running: list[tuple[nn.Module, Tensor | None]] = []  # and what each of them got
+        self.seen: Any = None  # the frame of the last call of a function of ours
 
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         first = next(iter(_tensors(args, kwargs)), None)
         if first is not None and isinstance(module, DROPOUTS) and getattr(module, "inplace", False):
             first = _plain(first.clone)
-        self.running.append(module)
-        self.given.append(first)
+        self.running.append((module, first))
 
     def leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-        self.running.pop()
-        given = self.given.pop()
-        outputs = _tensors(output)
+        _, given = self.running.pop()
         if output is None:  # of a call that raised an error, which the model may deal with
             return
         self.called.add(module)
-        shape = () if given is None else tuple(given.shape)
+        outputs, shape = _tensors(output), () if given is None else tuple(given.shape)
         if isinstance(module, DROPOUTS):
             plain = given
             if isinstance(module, WeightedDropout) and given is not None:
@@ -226,7 +271,7 @@ class _Recorder(TorchFunctionMode):
         elif isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
             self._note(module, "inside", float(module.dropout), shape, None)
         if _is_leaf(module) and not self._inside_leaf():
-            self.connect(module, self.places[module].slot, _tensors(args, kwargs), outputs)
+            self.connect(self.places[module].module, self.places[module].slot, _tensors(args, kwargs), outputs)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -238,7 +283,7 @@ class _Recorder(TorchFunctionMode):
             x = x.clone()
         output = func(*args, **kwargs)
         outputs = _tensors(output)
-        if relevant and not any(isinstance(module, DROPOUTS) for module in self.running):
+        if relevant and not any(isinstance(module, DROPOUTS) for module, _ in self.running):
             self._note_function(name, args, kwargs, x, outputs)
         if not self._inside_leaf():
             if name == "__setitem__":  # returns nothing, and changes its first argument
@@ -252,68 +297,65 @@ class _Recorder(TorchFunctionMode):
     ) -> None:
         """A node between the tensors that a call takes and those that it gives."""
         distinct = list({id(tensor): tensor for tensor in inputs}.values())
-        sources = {node: None for tensor in distinct if (node := self.made_by.get(tensor)) is not None}
-        node = _Node(layer, slot, next(iter(sources), None) if len(distinct) == 1 else None)
-        for source in sources:
-            source.users.append(node)
+        sources = list(dict.fromkeys(node for tensor in distinct if (node := self.made_by.get(tensor)) is not None))
+        node = _Node(layer, slot, sources)
+        if len(distinct) != 1:
+            node.source = None
         for tensor in outputs:
             self.made_by[tensor] = node
         self.nodes.append(node)
 
-    def surroundings(self) -> dict[Slot, list[Surroundings]]:
-        found: dict[Slot, list[Surroundings]] = defaultdict(list)
-        for node in self.nodes:
-            if node.slot is not None:
-                before, since = self._walk(node, _previous)
-                after, between = self._walk(node, _next)
-                found[node.slot].append(Surroundings(before, after, tuple(between), tuple(since)))
-        return dict(found)
-
-    def _walk(self, node: _Node, step: Any) -> tuple[Slot | None, list[nn.Module]]:
-        """The first weighted layer that way, and what was passed; None if there is none, or no single way."""
-        passed: list[Any] = []
-        here = step(node)
-        while here is not None and isinstance(here.layer, (*WEIGHTED, *PASSED)):
-            if isinstance(here.layer, WEIGHTED):
-                return here.slot, passed
-            passed.append(self.places[here.layer].module if here.layer in self.places else here.layer)
-            here = step(here)
-        return None, passed
-
     def _inside_leaf(self) -> bool:
-        return any(map(_is_leaf, self.running))
+        return any(_is_leaf(module) for module, _ in self.running)
 
     def _note_function(self, name: str, args: Any, kwargs: Any, x: Tensor | None, outputs: Sequence[Tensor]) -> None:
         ours, where = _calling_code()
-        shape, noise = () if x is None else tuple(x.shape), None
-        p: Any = None
-        if ours is not None and name in DRAWS:
-            if ours is self.frame:
-                return  # it draws more than once
-            self.frame, name = ours, ours.f_code.co_name
-            p, given = ours.f_locals.get("p"), ours.f_locals.get("input")
-            shape = tuple(given.shape) if isinstance(given, Tensor) else shape
-            if p is None or given is None:
-                return
-        elif name in ATTENTION:
-            position = 4 if name == ATTENTION[0] else 10
-            p = _argument(args, kwargs, position, "dropout_p") or 0.0
-            p = 0.0 if kwargs.get("training") is False else p
-        elif name in FUNCTIONS:
+        shape, noise, p = () if x is None else tuple(x.shape), None, None
+        if name in FUNCTIONS:
             training = _argument(args, kwargs, 2, "training", "train")
             p = 0.0 if training is False else _argument(args, kwargs, 1, "p")
             noise = _noise_level(x, outputs)
+        elif name in ATTENTION:
+            p = _argument(args, kwargs, ATTENTION[name], "dropout_p") or 0.0
+            p = 0.0 if kwargs.get("training") is False else p
+        elif ours is not None:  # it may draw more than once
+            p, given = ours.f_locals.get("p"), ours.f_locals.get("input")
+            if ours is self.seen or p is None or not isinstance(given, Tensor):
+                return
+            self.seen, name, shape = ours, ours.f_code.co_name, tuple(given.shape)
         elif name in MASKS:
             keep = _argument(args, kwargs, 1, "p")
             p = 1.0 - keep if isinstance(keep, float) else None
         else:
             return
         if p != 0:
-            self._note(self.running[-1], name, None if p is None else float(p), shape, noise, where)
+            self._note(self.running[-1][0], name, None if p is None else float(p), shape, noise, where)
 
     def _note(self, module: nn.Module, function: str | None, *facts: Any) -> None:
         place = self.places[module]
         self.calls.append(Call(place.name, place.module, function, *facts))
+
+
+def _surroundings(nodes: Sequence[_Node]) -> dict[Slot, list[Surroundings]]:
+    found: dict[Slot, list[Surroundings]] = defaultdict(list)
+    for node in nodes:
+        if node.slot is not None:
+            before, since = _walk(node, _Node.previous)
+            after, between = _walk(node, _Node.next)
+            found[node.slot].append(Surroundings(before, after, between, since))
+    return dict(found)
+
+
+def _walk(node: _Node, step: Any) -> tuple[Slot | None, tuple[nn.Module, ...]]:
+    """The first weighted layer that way, and what was passed; None if there is none, or no single way."""
+    passed: list[nn.Module] = []
+    here: _Node | None = step(node)
+    while here is not None and isinstance(here.layer, (*WEIGHTED, *PASSED)):
+        if isinstance(here.layer, WEIGHTED):
+            return here.slot, tuple(passed)
+        passed.append(here.layer)  # type: ignore[arg-type]
+        here = step(here)
+    return None, tuple(passed)
 
 
 def _is_leaf(module: nn.Module) -> bool:
@@ -321,49 +363,41 @@ def _is_leaf(module: nn.Module) -> bool:
     return not module._modules or isinstance(module, (*WEIGHTED, *PASSED, *DROPOUTS))
 
 
-def _previous(node: _Node) -> _Node | None:
-    return node.source if node.source is not None and len(node.source.users) == 1 else None
-
-
-def _next(node: _Node) -> _Node | None:
-    return node.users[0] if len(node.users) == 1 and node.users[0].source is node else None
+def _is_sequential(module: nn.Module | None) -> bool:
+    return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
 def _as_layer(name: str, args: Any, kwargs: Any, output: Tensor) -> nn.Module | None:
     """A function call as the layer that does the same, if it is one that neighbours may see past."""
-    if name in ELEMENTWISE:
+    if name in MAPS:
         return nn.Identity()
-    if name in POOLING:
+    if name in POOLS:
         known = {key: value for key, value in kwargs.items() if value is not None and key != "return_indices"}
-        return POOLING[name](*args[1:], **known)  # type: ignore[no-any-return]
+        pool: nn.Module = POOLS[name](*args[1:], **known)
+        return pool
     if name in ("flatten", "view", "reshape") and args and isinstance(args[0], Tensor):
         before, after = args[0].shape, output.shape
         if before == after:
             return nn.Identity()
-        if name == "flatten":
-            return nn.Flatten(
-                **{"start_dim": 0, **dict(zip(("start_dim", "end_dim"), args[1:], strict=False)), **kwargs}
-            )
         if len(after) == 2 and before[:1] == after[:1]:
             return nn.Flatten()
     return None
 
 
-def _calling_code() -> tuple[FrameType | None, str]:
+def _calling_code() -> tuple[Any, str]:
     """The outermost frame of our own functions, if there is one, and file:line of the code that called them or torch.
 
     The line is empty where torch's own layers make the call.
     """
-    frame, ours = sys._getframe(3), None
-    while frame is not None:
+    frame: Any = sys._getframe(3)
+    ours = None
+    while frame is not None and frame.f_code.co_filename != __file__:
         file = frame.f_code.co_filename
-        if file == __file__:
-            return ours, ""
         if file.startswith(OURS):
             ours = frame
         elif not file.startswith(TORCH):
             return ours, f"{file}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ours, ""
 
 

@@ -53,8 +53,13 @@ def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = (
     d = count_units(input, units)
     if input.numel() == 0:
         return torch.zeros(d + 1, dtype=_torch.wide_dtype(input), device=input.device)
-    rows = to_rows(input.detach(), units, positions)
-    by_numba = not _torch.is_opaque(input) and uses_numba(input.device)
+    rows, opaque = to_rows(input.detach(), units, positions), _torch.is_opaque(input)
+    if input.device.type == "cpu" and not opaque and _torch.in_range(rows) is not rows:
+        raise ValueError(
+            "the squares of the input over- or underflow in float64, so they cannot be summed over batches or "
+            "processes; scale the input, or do without momentum and sync"
+        )
+    by_numba = not opaque and uses_numba(input.device)
     squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)
     return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
 

@@ -14,8 +14,6 @@ from evodrop.nn._noise import Options, UnitDims, apply_noise, checked_dims, chec
 __all__ = [
     "bernoulli_dropout",
     "evolutional_dropout",
-    "evolutional_dropout1d",
-    "evolutional_dropout2d",
     "multinomial_dropout",
     "water_filling_dropout",
 ]
@@ -31,6 +29,7 @@ def multinomial_dropout(
     match: str = "draws",
     uniform_mix: float = 0.0,
     unit_dims: UnitDims = None,
+    shared_dims: UnitDims = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Multiply the units by multinomial noise with any probabilities (Definition 1).
@@ -52,6 +51,8 @@ def multinomial_dropout(
         uniform_mix: share of uniform probability mixed in, from 0 to 1. It bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.
+        shared_dims: dimensions whose positions have one noise together, such as the time of a sequence, 1 in (N, T, C):
+            locked dropout. The moments of a unit are means over them too. They are no units, also by default.
         generator: source of the random numbers instead of torch's global generator.
 
     Shape:
@@ -64,7 +65,7 @@ def multinomial_dropout(
         tensor([1., 1.])
     """
     options = checked_options(p, k, match, uniform_mix)
-    return _dropout(input, options, training, "probs", probs, unit_dims, generator)
+    return _dropout(input, options, training, "probs", probs, (unit_dims, shared_dims), generator)
 
 
 def evolutional_dropout(
@@ -76,6 +77,7 @@ def evolutional_dropout(
     match: str = "draws",
     uniform_mix: float = 0.0,
     unit_dims: UnitDims = None,
+    shared_dims: UnitDims = None,
     moments: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -84,7 +86,7 @@ def evolutional_dropout(
     .. math:: p_i = \sqrt{\tfrac1n \sum_j x_{ji}^2} \Big/ \sum_{i'} \sqrt{\tfrac1n \sum_j x_{ji'}^2}
 
     Args:
-        input, p, training, k, match, uniform_mix, unit_dims, generator: as in :func:`multinomial_dropout`.
+        input, p, training, k, match, uniform_mix, unit_dims, shared_dims, generator: as in :func:`multinomial_dropout`.
         moments: (d,) second moments to follow instead of the batch's, such as those of a batch that is spread over
             processes, :func:`evodrop.nn.distributed.global_moments`. Units whose moment is not finite pass through.
 
@@ -97,7 +99,7 @@ def evolutional_dropout(
         torch.Size([128, 1152])
     """
     options = checked_options(p, k, match, uniform_mix, True)
-    return _dropout(input, options, training, "moments", moments, unit_dims, generator)
+    return _dropout(input, options, training, "moments", moments, (unit_dims, shared_dims), generator)
 
 
 def water_filling_dropout(
@@ -109,6 +111,7 @@ def water_filling_dropout(
     match: str = "draws",
     uniform_mix: float = 0.0,
     unit_dims: UnitDims = None,
+    shared_dims: UnitDims = None,
     moments: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -120,7 +123,8 @@ def water_filling_dropout(
     independent noises that keep k units it has the least E||x * noise||^2, and never more than evolutional dropout.
 
     Args:
-        input, p, training, match, uniform_mix, unit_dims, moments, generator: as in :func:`evolutional_dropout`.
+        input, p, training, match, uniform_mix, unit_dims, shared_dims, moments, generator: as in
+            :func:`evolutional_dropout`.
         k: number of units kept on average, instead of the number that ``p`` and ``match`` give.
 
     Shape:
@@ -132,7 +136,7 @@ def water_filling_dropout(
         tensor(4.)
     """
     options = checked_options(p, k, match, uniform_mix, True, True)
-    return _dropout(input, options, training, "moments", moments, unit_dims, generator)
+    return _dropout(input, options, training, "moments", moments, (unit_dims, shared_dims), generator)
 
 
 def bernoulli_dropout(
@@ -142,6 +146,7 @@ def bernoulli_dropout(
     training: bool = True,
     *,
     unit_dims: UnitDims = None,
+    shared_dims: UnitDims = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Multiply each unit by independent noise; without ``keep`` this is standard dropout, by our kernel.
@@ -149,7 +154,7 @@ def bernoulli_dropout(
     .. math:: \hat x_i = x_i b_i / \pi_i, \qquad b_i \sim \mathrm{Bernoulli}(\pi_i)
 
     Args:
-        input, p, training, unit_dims, generator: as in :func:`multinomial_dropout`.
+        input, p, training, unit_dims, shared_dims, generator: as in :func:`multinomial_dropout`.
         keep: (d,) keep probabilities in [0, 1], instead of 1 - p for all.
 
     Shape:
@@ -161,39 +166,7 @@ def bernoulli_dropout(
                 [1., 1., 0.]])
     """
     options = checked_options(p, None, "draws", 0.0, False, True)
-    return _dropout(input, options, training, "keep", keep, unit_dims, generator)
-
-
-def evolutional_dropout1d(
-    input: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    *,
-    k: int | None = None,
-    match: str = "draws",
-    uniform_mix: float = 0.0,
-    moments: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """:func:`evolutional_dropout` of whole channels: (N, C, L), or (C, L) for one example."""
-    options = checked_options(p, k, match, uniform_mix, True)
-    return _dropout(input, options, training, "moments", moments, None, generator, batched=3)
-
-
-def evolutional_dropout2d(
-    input: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    *,
-    k: int | None = None,
-    match: str = "draws",
-    uniform_mix: float = 0.0,
-    moments: Tensor | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """:func:`evolutional_dropout` of whole channels: (N, C, H, W), or (C, H, W) for one example."""
-    options = checked_options(p, k, match, uniform_mix, True)
-    return _dropout(input, options, training, "moments", moments, None, generator, batched=4)
+    return _dropout(input, options, training, "keep", keep, (unit_dims, shared_dims), generator)
 
 
 def _dropout(
@@ -202,22 +175,17 @@ def _dropout(
     training: bool,
     name: str,
     given: Tensor | None,
-    unit_dims: UnitDims,
+    dims: tuple[UnitDims, UnitDims],
     generator: torch.Generator | None,
-    batched: int | None = None,
 ) -> Tensor:
-    """The noise that the options and the vector ``given`` under this name describe.
-
-    ``batched`` is the number of dimensions of a batch whose channels are dropped whole: they have one noise for all
-    their positions, and a channel's second moment is the mean over its positions too.
-    """
+    """The noise that the options and the vector ``given`` under this name describe; dims are of units, and shared."""
     by_rate = options.k is None and (name != "keep" or given is None)
     if not training or (by_rate and options.p == 0.0):
         return input
     check_tensor(input)
     if by_rate and options.p == 1.0:
         return input.masked_fill(torch.ones((), dtype=torch.bool, device=input.device), 0.0)
-    units, positions = find_dims(input, unit_dims, batched)
+    units, positions = find_dims(input, *dims)
     if given is not None:
         _check_given(given, name, input, units)
     return apply_noise(input, options, given, units, positions, generator)
@@ -227,25 +195,32 @@ def check_tensor(input: Tensor) -> None:
     """A TypeError unless it is a dense tensor of floating-point numbers."""
     if not isinstance(input, Tensor):
         raise TypeError(f"dropout of a {type(input).__name__}, but it takes a tensor; torch.as_tensor makes one")
-    if input.layout != torch.strided:
-        raise TypeError(
-            f"dropout of a tensor of layout {input.layout}, but it takes a dense one; .to_dense() makes one"
-        )
+    if input.layout != torch.strided or input.is_nested:
+        kind, remedy = f"tensor of layout {input.layout}", ".to_dense()"
+        if input.is_nested:
+            kind, remedy = "nested tensor", ".to_padded_tensor(0.0)"
+        raise TypeError(f"dropout of a {kind}, but it takes a dense one; {remedy} makes one")
     if input.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         raise TypeError(f"dropout of a tensor of {input.dtype}, but it takes float64, float32, bfloat16 or float16")
 
 
 def find_dims(
-    input: Tensor, unit_dims: UnitDims = None, batched: int | None = None
+    input: Tensor, unit_dims: UnitDims = None, shared_dims: UnitDims = None
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dimensions that are units, and those whose positions share the noise of a unit, if channels are dropped."""
-    if batched is None:
-        return checked_dims(input, unit_dims), ()
-    if input.ndim not in (batched, batched - 1):
-        shapes = "(N, C, L) or (C, L)" if batched == 3 else "(N, C, H, W) or (C, H, W)"
-        raise ValueError(f"dropout of whole channels: the input has shape {tuple(input.shape)}, but it takes {shapes}")
-    channels = input.ndim - batched + 1
-    return (channels,), tuple(range(channels + 1, input.ndim))
+    """The dimensions that are units, and those whose positions share the noise of a unit."""
+    units = checked_dims(input, unit_dims)
+    if shared_dims is None:
+        return units, ()
+    shared = checked_dims(input, shared_dims, "shared_dims")
+    if unit_dims is None:
+        units = tuple(dim for dim in units if dim not in shared)
+    if not units or not set(units).isdisjoint(shared):
+        raise ValueError(
+            f"shared_dims is {shared_dims!r} and unit_dims {unit_dims!r}, but an input of shape {tuple(input.shape)} "
+            "needs at least one dimension of units, and none that is both; for (N, T, C), shared_dims=1 gives all "
+            "times of a sequence one mask of C units"
+        )
+    return units, shared
 
 
 def _check_given(given: Tensor, name: str, input: Tensor, units: tuple[int, ...]) -> None:

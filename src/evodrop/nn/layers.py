@@ -7,6 +7,7 @@ No layer owns a generator: the noise follows ``torch.manual_seed``, and activati
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked
 from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.nn import _torch
 from evodrop.nn import functional as F
-from evodrop.nn._noise import UnitDims, checked_dims, checked_options, to_rows
+from evodrop.nn._noise import UnitDims, checked_options
 from evodrop.nn.distributed import all_reduce_sums, check_group, local_sums, moments_of
 from evodrop.noise import Noise
 
@@ -29,23 +30,41 @@ __all__ = [
     "EvolutionalDropout",
     "EvolutionalDropout1d",
     "EvolutionalDropout2d",
+    "EvolutionalDropout3d",
     "MultinomialDropout",
     "WaterFillingDropout",
 ]
 
-DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None}
+DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None, "shared_dims": None}
 DEFAULTS |= {"sync": False, "momentum": None, "follow": "batch"}
 FOLLOWED = ("batch", "running")
 
 
 class _NoiseLayer(_DropoutNd):
-    """What the layers share: a repr, and one vector in the state_dict, ``held`` by its name.
+    """What the layers share: which dimensions are units, and one vector in the state_dict, ``held`` by its name.
 
     It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer that
     was made without one takes that of a state_dict.
     """
 
     held: str
+    unit_dims: UnitDims = None
+    shared_dims: UnitDims = None
+    _has_asked = False
+
+    def _ask_for_dims(self, input: Tensor) -> None:
+        """Warn, once a layer, of an input that may be a sequence: the two readings give very different noise."""
+        known = self.unit_dims is not None or self.shared_dims is not None or self._has_asked
+        if known or not self.training or getattr(input, "ndim", 0) != 3 or torch.compiler.is_compiling():
+            return
+        self._has_asked = True
+        n, t, c = input.shape
+        warnings.warn(
+            f"{self}: the input has shape ({n}, {t}, {c}), and without unit_dims each of its {n} examples is one set "
+            f"of {t * c} units. For sequences (N, T, C), unit_dims=-1 makes each position a set of {c} units of its "
+            "own; if all positions together are meant, say so by unit_dims=(1, 2)",
+            stacklevel=2,
+        )
 
     def _hold(self, values: Any, check: Callable[[Tensor], Tensor] | None = None) -> None:
         if values is not None:
@@ -73,8 +92,9 @@ class _NoiseLayer(_DropoutNd):
         return True
 
     def extra_repr(self) -> str:
-        options = {name: getattr(self, name, usual) for name, usual in DEFAULTS.items()}
-        changed = [f"{name}={value!r}" for name, value in options.items() if value != DEFAULTS[name]]
+        usual = {name: getattr(type(self), name, value) for name, value in DEFAULTS.items()}
+        options = {name: getattr(self, name, value) for name, value in usual.items()}
+        changed = [f"{name}={value!r}" for name, value in options.items() if value != usual[name]]
         return ", ".join([f"p={self.p}", *changed])
 
 
@@ -85,6 +105,7 @@ class BernoulliDropout(_NoiseLayer):
         p: fraction of the units to drop, in [0, 1].
         keep: (d,) keep probabilities in [0, 1]; with them, ``p`` has no part. Kept in the state_dict.
         unit_dims: dimensions that are units. Default: every dimension but the first.
+        shared_dims: as in :class:`EvolutionalDropout`.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.
@@ -97,13 +118,16 @@ class BernoulliDropout(_NoiseLayer):
     held = "keep"
     keep: Tensor | None
 
-    def __init__(self, p: float = 0.5, keep: Any = None, *, unit_dims: UnitDims = None) -> None:
+    def __init__(
+        self, p: float = 0.5, keep: Any = None, *, unit_dims: UnitDims = None, shared_dims: UnitDims = None
+    ) -> None:
         super().__init__(checked_rate(p, closed=True))
-        self.unit_dims = unit_dims
+        self.unit_dims, self.shared_dims = unit_dims, shared_dims
         self._hold(keep, checked_keep)
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.bernoulli_dropout(input, self.p, self.keep, self.training, unit_dims=self.unit_dims)
+        dims: dict[str, Any] = {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
+        return F.bernoulli_dropout(input, self.p, self.keep, self.training, **dims)
 
     def noise_for(self, moments: ArrayOrTensor) -> Noise:
         """The noise of the layer on units with these second moments, in training."""
@@ -120,7 +144,7 @@ class MultinomialDropout(_NoiseLayer):
     Args:
         p: fraction of the units to drop, in [0, 1]; it sets the number of draws.
         probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
-        k, match, uniform_mix, unit_dims: as in :class:`EvolutionalDropout`.
+        k, match, uniform_mix, unit_dims, shared_dims: as in :class:`EvolutionalDropout`.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.
@@ -142,12 +166,15 @@ class MultinomialDropout(_NoiseLayer):
         match: str = "draws",
         uniform_mix: float = 0.0,
         unit_dims: UnitDims = None,
+        shared_dims: UnitDims = None,
     ) -> None:
         super().__init__(checked_options(p, k, match, uniform_mix).p)
-        self.k, self.match, self.uniform_mix, self.unit_dims = k, match, uniform_mix, unit_dims
+        self.k, self.match, self.uniform_mix = k, match, uniform_mix
+        self.unit_dims, self.shared_dims = unit_dims, shared_dims
         self._hold(probs, lambda values: checked_masses(values, "probs"))
 
     def forward(self, input: Tensor) -> Tensor:
+        self._ask_for_dims(input)
         return F.multinomial_dropout(
             input,
             self.p,
@@ -157,6 +184,7 @@ class MultinomialDropout(_NoiseLayer):
             match=self.match,
             uniform_mix=self.uniform_mix,
             unit_dims=self.unit_dims,
+            shared_dims=self.shared_dims,
         )
 
     def noise_for(self, moments: ArrayOrTensor) -> Noise:
@@ -171,7 +199,7 @@ class DataDependentDropout(MultinomialDropout):
     Build it with :meth:`from_data`. Built without ``probs``, it takes them from a state_dict.
 
     Args:
-        p, probs, k, match, uniform_mix, unit_dims: as in :class:`MultinomialDropout`.
+        p, probs, k, match, uniform_mix, unit_dims, shared_dims: as in :class:`MultinomialDropout`.
 
     Shape:
         Any shape; the output has the shape, dtype and memory format of the input.
@@ -194,18 +222,23 @@ class DataDependentDropout(MultinomialDropout):
         match: str = "draws",
         uniform_mix: float = 0.0,
         unit_dims: UnitDims = None,
+        shared_dims: UnitDims = None,
     ) -> Self:
         """A layer for data like X: an array, a sparse matrix, a tensor, or a loader of batches.
 
         A batch that is a tuple, such as (inputs, targets), counts by its first member.
         """
-        layer = cls(p, k=k, match=match, uniform_mix=uniform_mix, unit_dims=unit_dims)
-        moments = _moments_of_data(X, unit_dims)
+        dims: dict[str, Any] = {"unit_dims": unit_dims, "shared_dims": shared_dims}
+        layer = cls(p, k=k, match=match, uniform_mix=uniform_mix, **dims)
+        moments = _moments_of_data(X, **dims)
         if (bad := ~torch.isfinite(moments)).any():
             unit = int(bad.nonzero()[0])
-            raise ValueError(f"unit {unit} of the data has values that are not finite; clean the data first")
+            raise ValueError(
+                f"unit {unit} of the data has values that are not finite, or whose squares are not; clean the data, or "
+                "divide them by their largest value"
+            )
         if not moments.any():
-            raise ValueError("the data are all zero, so there is nothing for the probabilities to follow")
+            raise ValueError("the data are all zero, or their squares are, so none can be followed; scale them up")
         layer.probs = sampling_probabilities(moments).float()
         return layer
 
@@ -225,8 +258,6 @@ class Evolving(_NoiseLayer):
     frozen = False  # follow the running moments as they are, and remember no batch: see mc_dropout
     function: Callable[..., Tensor]  # what the layer is a shell of
     independent = False
-    batched: int | None = None  # dimensions of a batch, if the layer drops whole channels
-    unit_dims: UnitDims = None
 
     def __init__(
         self,
@@ -235,6 +266,8 @@ class Evolving(_NoiseLayer):
         k: int | None = None,
         match: str = "draws",
         uniform_mix: float = 0.0,
+        unit_dims: UnitDims = None,
+        shared_dims: UnitDims = None,
         sync: bool = False,
         process_group: Any = None,
         momentum: float | None = None,
@@ -254,13 +287,15 @@ class Evolving(_NoiseLayer):
         if follow == "running" and momentum is None:
             raise ValueError("follow is 'running', but momentum is None, so nothing is remembered; give momentum=0.1")
         self.k, self.match, self.uniform_mix = k, match, uniform_mix
+        self.unit_dims = type(self).unit_dims if unit_dims is None else unit_dims
+        self.shared_dims = type(self).shared_dims if shared_dims is None else shared_dims
         self.sync, self.process_group, self.momentum, self.follow = sync, process_group, momentum, follow
         self._hold(None)
 
     def forward(self, input: Tensor) -> Tensor:
+        self._ask_for_dims(input)
         options: dict[str, Any] = {"k": self.k, "match": self.match, "uniform_mix": self.uniform_mix}
-        if self.batched is None:
-            options["unit_dims"] = self.unit_dims
+        options |= {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
         if self.training and (self.sync or self.momentum is not None):
             options["moments"] = self._follow(input)
         return self.function(input, self.p, self.training, **options)
@@ -284,7 +319,7 @@ class Evolving(_NoiseLayer):
         F.check_tensor(input)
         if self.frozen and self.running_sums is not None:
             return self.running_moments
-        sums = local_sums(input, *F.find_dims(input, self.unit_dims, self.batched))
+        sums = local_sums(input, *F.find_dims(input, self.unit_dims, self.shared_dims))
         if self.sync:
             sums = all_reduce_sums(sums, self.process_group)
         if self.momentum is None or self.frozen:
@@ -344,36 +379,7 @@ def _(sums: Tensor, running: Tensor, momentum: float, follows: bool) -> tuple[Te
     return torch.empty_like(sums), torch.empty_like(sums)
 
 
-class _EvolvingUnits(Evolving):
-    """With dimensions to choose as units."""
-
-    def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        k: int | None = None,
-        match: str = "draws",
-        uniform_mix: float = 0.0,
-        unit_dims: UnitDims = None,
-        sync: bool = False,
-        process_group: Any = None,
-        momentum: float | None = None,
-        follow: str = "batch",
-    ) -> None:
-        super().__init__(
-            p,
-            k=k,
-            match=match,
-            uniform_mix=uniform_mix,
-            sync=sync,
-            process_group=process_group,
-            momentum=momentum,
-            follow=follow,
-        )
-        self.unit_dims = unit_dims
-
-
-class EvolutionalDropout(_EvolvingUnits):
+class EvolutionalDropout(Evolving):
     """Multinomial noise whose probabilities follow the second moments of each mini-batch: they evolve with the layer.
 
     A drop-in for ``nn.Dropout`` (Figure 1 of the paper); :func:`~evodrop.nn.functional.evolutional_dropout` has the
@@ -388,6 +394,8 @@ class EvolutionalDropout(_EvolvingUnits):
         uniform_mix: share of uniform probability mixed in, from 0 to 1; it bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.
+        shared_dims: dimensions whose positions have one noise together, such as the time of a sequence, 1 in (N, T, C):
+            locked dropout. The moments of a unit are means over them too. They are no units, also by default.
         sync: follow the batch of all processes together, at the cost of one all_reduce of d + 1 numbers a step. Every
             rank calls the layer, with as many units and any number of examples. Without processes it changes nothing.
         process_group: the processes, instead of all; :func:`evodrop.nn.convert_sync_dropout` sets both in a whole
@@ -410,14 +418,15 @@ class EvolutionalDropout(_EvolvingUnits):
     function = staticmethod(F.evolutional_dropout)
 
 
-class WaterFillingDropout(_EvolvingUnits):
+class WaterFillingDropout(Evolving):
     """Independent noise that keeps the strong units of each mini-batch more often than the weak ones.
 
     By the paper's own criterion, E||x * noise||^2, it is never noisier than :class:`EvolutionalDropout` with as many
     draws; :func:`~evodrop.nn.functional.water_filling_dropout` has the formula.
 
     Args:
-        p, match, uniform_mix, unit_dims, sync, process_group, momentum, follow: as in :class:`EvolutionalDropout`.
+        p, match, uniform_mix, unit_dims, shared_dims, sync, process_group, momentum, follow: as in
+            :class:`EvolutionalDropout`.
         k: number of units kept on average, instead of the number that ``p`` and ``match`` give.
 
     Shape:
@@ -432,13 +441,11 @@ class WaterFillingDropout(_EvolvingUnits):
     independent = True
 
 
-class EvolutionalDropout1d(Evolving):
-    """:class:`EvolutionalDropout` of whole channels.
+class EvolutionalDropout1d(EvolutionalDropout):
+    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-2`` and ``shared_dims=-1``.
 
-    A channel has one noise for all its positions, and its second moment is the mean over them too.
-
-    Args:
-        p, k, match, uniform_mix, sync, process_group, momentum, follow: as in :class:`EvolutionalDropout`.
+    A channel has one noise for all its positions, and its second moment is the mean over them too. The arguments are
+    those of :class:`EvolutionalDropout`.
 
     Shape:
         (N, C, L), or (C, L) for one example; the output has the shape, dtype and memory format of the input.
@@ -449,29 +456,32 @@ class EvolutionalDropout1d(Evolving):
         True
     """
 
-    function = staticmethod(F.evolutional_dropout1d)
-    batched = 3
+    unit_dims, shared_dims = -2, -1
 
 
-class EvolutionalDropout2d(Evolving):
-    """:class:`EvolutionalDropout` of whole channels.
+class EvolutionalDropout2d(EvolutionalDropout):
+    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-3`` and ``shared_dims=(-2, -1)``.
 
-    A channel has one noise for all its positions, and its second moment is the mean over them too.
-
-    Args:
-        p, k, match, uniform_mix, sync, process_group, momentum, follow: as in :class:`EvolutionalDropout`.
+    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
 
     Shape:
         (N, C, H, W), or (C, H, W) for one example; the output has the shape, dtype and memory format of the input.
-
-    Examples:
-        >>> y = EvolutionalDropout2d(0.5)(torch.ones(8, 16, 5, 5))
-        >>> bool((y == y[:, :, :1, :1]).all())  # a channel is dropped, or drawn, as a whole
-        True
     """
 
-    function = staticmethod(F.evolutional_dropout2d)
-    batched = 4
+    unit_dims, shared_dims = -3, (-2, -1)
+
+
+class EvolutionalDropout3d(EvolutionalDropout):
+    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``.
+
+    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
+
+    Shape:
+        (N, C, D, H, W), or (C, D, H, W) for one example; the output has the shape, dtype and memory format of the
+        input.
+    """
+
+    unit_dims, shared_dims = -4, (-3, -2, -1)
 
 
 def _like(held: Tensor, moments: ArrayOrTensor) -> ArrayOrTensor:
@@ -479,7 +489,7 @@ def _like(held: Tensor, moments: ArrayOrTensor) -> ArrayOrTensor:
     return held if isinstance(moments, Tensor) else held.detach().cpu().double().numpy()
 
 
-def _moments_of_data(data: Any, unit_dims: UnitDims) -> Tensor:
+def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
     """(d,) second moments of an array, a sparse matrix, a tensor or a loader of batches."""
     if hasattr(data, "tocsr"):
         return torch.from_numpy(second_moments(data))
@@ -487,20 +497,19 @@ def _moments_of_data(data: Any, unit_dims: UnitDims) -> Tensor:
         raise TypeError(
             f"data of type {type(data).__name__}; give an array, a sparse matrix, a tensor or a data loader"
         )
-    total, size = torch.zeros(0, dtype=torch.float64), 0
+    total: Tensor | None = None
     for batch in _tensors([data] if isinstance(data, (np.ndarray, Tensor)) else data):
         if batch.numel() == 0:
             continue
-        rows = to_rows(batch.detach(), checked_dims(batch, unit_dims)).double()
-        if size and len(total) != rows.shape[1]:
+        sums = local_sums(batch.double(), *F.find_dims(batch, **dims))
+        if total is not None and len(total) != len(sums):
             raise ValueError(
-                f"a batch of shape {tuple(batch.shape)} has {rows.shape[1]} units, not {len(total)} as before"
+                f"a batch of shape {tuple(batch.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
             )
-        squares = rows.square().sum(0)
-        total, size = total + squares if size else squares, size + len(rows)
-    if size == 0:
+        total = sums if total is None else total + sums
+    if total is None:
         raise ValueError("the data hold no examples, so there are no second moments; is the loader used up?")
-    return total / size
+    return moments_of(total)
 
 
 def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:

@@ -101,6 +101,8 @@ class LocallyConnected2d(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
+        if not isinstance(input, Tensor):
+            raise TypeError(f"LocallyConnected2d: the input is a {type(input).__name__}, but it takes a tensor")
         x, weight = as_autocast(input), as_autocast(self.weight)
         expected = (self.in_channels, *self.input_size)
         if tuple(x.shape[1:]) != expected or x.dtype != weight.dtype:

@@ -42,7 +42,9 @@ def squared_norm(moments: npt.ArrayLike, noise: Noise) -> float:
         >>> squared_norm(moments, Noise([0.5, 0.5])), squared_norm(moments, Noise([1.0, 0.5]))
         (20.0, 11.0)
     """
-    return added_norm(moments, noise) + float(np.sum(moments))
+    moments = checked_moments(moments)
+    with np.errstate(over="ignore"):  # infinite is the answer where it is not a float
+        return added_norm(moments, noise) + float(moments.sum())
 
 
 def added_norm(moments: npt.ArrayLike, noise: Noise) -> float:
@@ -76,7 +78,7 @@ def noise_covariance(x: Any, noise: Noise) -> Any:
         array([[ 1.5, -1.5],
                [-1.5,  1.5]])
     """
-    x, noise = x if sparse.issparse(x) else np.asarray(x, np.float64), checked_noise(noise)
+    x, noise = x if sparse.issparse(x) else as_floats(x, "x"), checked_noise(noise)
     if not max(x.shape, default=0) == math.prod(x.shape) > 0:
         raise ValueError(f"x has shape {x.shape}, but it takes one example: shape (d,), d >= 1")
     row = checked_examples(x.reshape(1, -1), "x")
@@ -199,13 +201,12 @@ def checked_noise(noise: Noise) -> Noise:
         raise ValueError(
             f"noise is {noise!r}, but it takes a Noise(chances, k), such as evodrop.noise.make_noise gives"
         )
-    chances = np.asarray(noise.chances, np.float64)
+    chances = as_floats(noise.chances, "chances")
     if noise.k is None:
         return Noise(checked_keep(chances))
-    k, total = (
-        checked_integer(noise.k, "k", "the number of draws", most=LARGEST),
-        checked_masses(chances, "probs").sum(),
-    )
+    k = checked_integer(noise.k, "k", "the number of draws", most=LARGEST)
+    with np.errstate(over="ignore"):
+        total = checked_masses(chances, "probs").sum()
     if not abs(total - 1.0) <= SUM_TOLERANCE:
         raise ValueError(f"probs sum to {total:.9g}, but probabilities sum to 1; divide them by their sum")
     return Noise(chances / total, k)
@@ -224,8 +225,21 @@ def check_unbiased(moments: Floats, name: str, noise: Noise) -> None:
 
 def checked_moments(moments: npt.ArrayLike) -> Floats:
     """Second moments as (d,) float64: finite, not negative, not all zero."""
-    masses: Floats = checked_masses(np.asarray(moments, np.float64), "moments")
+    masses: Floats = checked_masses(as_floats(moments, "moments"), "moments")
     return masses
+
+
+def as_floats(values: Any, name: str) -> Floats:
+    """The values as an array of float64, or a ValueError if they are not real numbers."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind in "biufO":  # what NumPy would convert besides, dates and texts, are not numbers
+            return array.astype(np.float64, copy=False)
+        found = f"an array of {array.dtype}"
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = f"{values!r:.60} ({error})"
+    remedy = "; take absolute values, or both parts as units" if "complex" in found else ""
+    raise ValueError(f"{name} is {found}, but it takes real numbers{remedy}")
 
 
 def checked_examples(X: Any, name: str = "X") -> Examples:
@@ -234,17 +248,15 @@ def checked_examples(X: Any, name: str = "X") -> Examples:
         raise ValueError(
             f"{name} is {X!r}, but it takes the examples themselves; evodrop.linear.iter_svmlight reads a file"
         )
-    if np.iscomplexobj(X):
-        raise ValueError(
-            f"{name} is complex, but its values are real; take their absolute values, or both parts as units"
-        )
     if sparse.issparse(X):
-        examples = sparse.csr_array(X, dtype=np.float64)
+        examples = sparse.csr_array(X)
+        as_floats(examples.data, name)
+        examples = examples.astype(np.float64, copy=False)
         if not examples.has_canonical_format:
             examples = examples.copy()  # the arrays may still be those of X
             examples.sum_duplicates()  # a value that is given twice counts as the sum, as SciPy has it
     else:
-        examples = np.asarray(X, np.float64)
+        examples = as_floats(X, name)
     if examples.ndim != 2 or 0 in examples.shape:
         remedy = REMEDIES.get(examples.ndim, "") if 0 not in examples.shape else ""
         raise ValueError(

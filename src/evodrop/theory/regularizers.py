@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, gammaln, xlogy
 
-from evodrop._checks import Floats
+from evodrop._checks import ArrayOrTensor, Floats
 from evodrop.definitions import bernoulli_noise, multinomial_noise
 from evodrop.noise import Noise, normalised
 from evodrop.theory.bounds import (
     Examples,
     added_norm,
+    as_floats,
     check_length,
     check_unbiased,
     checked_examples,
@@ -109,9 +110,7 @@ def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     The paper prints s(w.x / 2). The second derivative of the loss is s (1 - s) at w.x itself, and so it stands here.
 
     Args:
-        w: (d,), the weights.
-        X: (n, d) array or SciPy sparse array, the examples.
-        noise: on d units; its chances are positive wherever X is not 0.
+        w, X, noise: as in :func:`regularizer`.
 
     Examples:
         >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 300)
@@ -131,9 +130,7 @@ def regularizer_tight_bound(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
     where all scores w.x are 0. It bounds :func:`regularizer` itself as well, whose second derivative is at most 1/4.
 
     Args:
-        w: (d,), the weights.
-        X: (n, d) array or SciPy sparse array, the examples.
-        noise: on d units; its chances are positive wherever X is not 0.
+        w, X, noise: as in :func:`regularizer`.
 
     Examples:
         >>> noise = Noise([0.5, 0.5], 2)
@@ -238,13 +235,11 @@ def n_outcomes(noise: Noise) -> float:
     return math.comb(noise.k + bars, bars) if logarithm < 63 * math.log(2.0) else math.inf
 
 
-def sample_noise(noise: Noise, size: int, rng: np.random.Generator) -> Floats:
+def sample_noise(noise: Noise, size: int, rng: np.random.Generator) -> ArrayOrTensor:
     """(size, d): independent draws."""
     if noise.k is None:
-        drawn: Floats = bernoulli_noise(noise.chances, size, rng)
-    else:
-        drawn = multinomial_noise(noise.chances, noise.k, size, rng)
-    return drawn
+        return bernoulli_noise(noise.chances, size, rng)
+    return multinomial_noise(noise.chances, noise.k, size, rng)
 
 
 def score_variances(w: Floats, X: Examples, noise: Noise) -> Floats:
@@ -273,7 +268,7 @@ def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Exam
 
 def _checked_weights(w: npt.ArrayLike, d: int, reference: str) -> Floats:
     """The weights of a linear model as (d,) float64: finite, and one per unit."""
-    weights = np.asarray(w, np.float64)
+    weights = as_floats(w, "w")
     if weights.ndim != 1 or len(weights) == 0:
         raise ValueError(f"w has shape {weights.shape}, but it takes one weight per unit: shape (d,), d >= 1")
     if not np.isfinite(weights).all():

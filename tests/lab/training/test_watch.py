@@ -8,7 +8,7 @@ from torch import nn
 
 from evodrop.definitions import n_draws, sampling_probabilities, second_moments
 from evodrop.lab.methods import METHODS, USUAL
-from evodrop.lab.training.watch import layer_statistics, watch_dropout
+from evodrop.lab.training.network import layer_statistics, watch_dropout
 from evodrop.nn import BernoulliDropout, EvolutionalDropout, EvolutionalDropout2d, MultinomialDropout
 
 NOISY = [method for method in USUAL if method not in ("none", "batchnorm")]

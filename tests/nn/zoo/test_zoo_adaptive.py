@@ -170,8 +170,8 @@ def test_bad_options_are_named():
     for p in (-0.1, 1.0, float("nan"), "0.5"):
         with pytest.raises(ValueError, match="dropout rate is"):
             AdaptiveRateDropout(p)
-    for concentration in (0.0, -1.0, float("inf"), float("nan"), "many"):
-        with pytest.raises(ValueError, match=r"concentration is .*, but it takes a positive number"):
+    for concentration in (0.0, -1.0, 1e-13, 1e13, float("nan"), "many"):
+        with pytest.raises(ValueError, match=r"concentration is .*, but it takes a number from 1e-12 to 1e\+12"):
             AdaptiveRateDropout(concentration=concentration)
     for units in (0, 2.5, True):
         with pytest.raises(ValueError, match=r"units is .*, but the number of units is an integer of at least 1"):
@@ -188,3 +188,13 @@ def test_bad_options_are_named():
 
 def test_print_shows_what_it_is():
     assert str(LAYERS[1]) == "AdaptiveRateDropout(p=0.3, concentration=7, units=5)"
+
+
+@pytest.mark.parametrize("p", [5e-324, 0.5, 1 - 1e-16])
+@pytest.mark.parametrize("concentration", [1e-12, 1000.0, 1e12])
+def test_the_smallest_rates_and_the_ends_of_the_concentration_are_finite(p, concentration):
+    layer = AdaptiveRateDropout(p, concentration=concentration)
+    assert layer(torch.randn(8, 5)).isfinite().all()
+    layer.penalty().backward()
+    assert all(parameter.grad.isfinite() for parameter in layer.parameters())
+    assert abs(layer.penalty()) < 1e-6 * max(1.0, concentration)

@@ -193,3 +193,21 @@ def test_penalties_of_layers_that_are_off_and_of_other_attributes_of_that_name()
 def test_the_penalty_of_a_layer_that_is_wrapped_counts_once():
     layer = VariationalLinear(3, 2)
     torch.testing.assert_close(penalties(torch.compile(layer, backend="eager")), layer.penalty())
+
+
+@pytest.mark.parametrize("make", [DropConnectLinear, FastDropoutLinear, VariationalLinear, WeightAwareLinear])
+def test_a_rate_in_the_place_of_a_size_is_refused(make):
+    """As its third argument ``nn.Linear`` takes a bias, so the rate would be lost."""
+    with pytest.raises(TypeError, match=r"was given \(4, 3, 0.2\), but its sizes are integers; give the rate as p="):
+        make(4, 3, 0.2)
+    assert make(4, 3, False, p=0.2).bias is None
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("make", [DropConnectLinear, FastDropoutLinear, VariationalLinear, WeightAwareLinear])
+@pytest.mark.parametrize(("inputs", "outputs"), [(0, 2), (3, 0)])
+def test_layers_without_weights(make, inputs, outputs):
+    layer = make(inputs, outputs)
+    for shape in ((4,), (4, 5)):
+        assert layer(torch.ones(*shape, inputs)).shape == (*shape, outputs)
+    assert penalties(layer) == 0

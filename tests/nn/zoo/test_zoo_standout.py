@@ -120,3 +120,11 @@ def test_in_a_transformer_it_has_to_be_rescaled():
             at_one_go = layer(x)
         same[rescale] = torch.allclose(at_one_go, layer(x), atol=1e-5)
     assert same == {True: True, False: False}
+
+
+def test_an_activation_is_a_function_of_single_units():
+    with pytest.raises(TypeError, match="activation is 'tanh', but it takes a function"):
+        Standout(activation="tanh")
+    for activation in (lambda _: None, lambda z: z.sum(0)):
+        with pytest.raises(ValueError, match="but it takes a function of single units"):
+            Standout(activation=activation)(torch.ones(4, 3))

@@ -89,6 +89,33 @@ def test_a_convolution_draws_positions_by_the_weights_of_their_channel(groups, s
     assert layer(x).shape == layer.eval()(x).shape
 
 
+EXTREMES = [(torch.float16, 12), (torch.float32, -90), (torch.float32, 90), (torch.float64, -700), (torch.float64, 700)]
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), EXTREMES)
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("convolves", [False, True])
+def test_the_law_is_that_of_the_values_divided_by_their_largest(dtype, exponent, share, convolves):
+    """Also where the squares of inputs or weights over- or underflow: the noise of each unit stays the same."""
+    layer = WeightAwareConv2d(4, 3, 2, weight_share=share) if convolves else WeightAwareLinear(6, 3, weight_share=share)
+    layer, x = layer.to(dtype), torch.rand((32, 4, 3, 3) if convolves else (32, 6)).add(0.5).to(dtype)
+    usual, factor = dropped(layer, x), 2.0**exponent
+    assert usual.unique().numel() > 2
+    with torch.no_grad():
+        layer.weight *= factor
+    torch.testing.assert_close(dropped(layer, x), usual)
+    torch.testing.assert_close(dropped(layer, x * factor) / factor, usual)
+
+
+@pytest.mark.parametrize("large", [1e20, 1e38])
+def test_one_huge_unit_of_float32_takes_the_draws(large):
+    x = torch.ones(100, 6)
+    x[:, 1] = large
+    y = dropped(WeightAwareLinear(6, 3, weight_share=0.0), x)
+    torch.testing.assert_close(y[:, 1], x[:, 1])
+    assert not y[:, [0, 2, 3, 4, 5]].any()
+
+
 def test_no_gradient_goes_through_the_probabilities():
     layer = WeightAwareLinear(6, 3, bias=False).double()
     x = torch.rand(3, 6, dtype=torch.float64, requires_grad=True)

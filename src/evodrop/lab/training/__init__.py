@@ -1,10 +1,9 @@
 """Models in training: a stream of records, the same however often it was interrupted.
 
 ============  ==============================================================
-``network``   a network on images
+``network``   a network on images, and what its dropout layers saw
 ``linear``    a linear model on text
 ``ranks``     a network, trained by all ranks of a process group together
-``watch``     what a dropout layer saw of a batch, without disturbing it
 ============  ==============================================================
 """
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
@@ -17,19 +18,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.modules.dropout import _DropoutNd
 
+from evodrop.definitions import second_moments
 from evodrop.lab.data import Images
 from evodrop.lab.networks import NETWORKS, Network, build_network, initialize
 from evodrop.lab.run import LayerStatistics, Record, Run
 from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
-from evodrop.lab.training.watch import watch_dropout
 from evodrop.nn.zoo import penalties
+from evodrop.noise import make_noise
 
 Pixels = tuple[Tensor, Tensor, Tensor, Tensor, str]  # train_x, train_y, test_x, test_y, digest
 
 ORDER, NOISE = 1, 2  # set the random numbers of the order and of the noise apart
 PROBE_SEED = 0  # the probe is the same for all runs on a data set
 AT_ONCE = 500  # images of an evaluation
+QUANTILES = 16  # of the probabilities of a layer
+DIGITS = 6  # as many as a figure can show: records stay small
 OPEN = {"examples": 0.0, "wrong": 0.0, "loss": 0.0}  # sums over the batches since the last record
 
 
@@ -88,9 +93,7 @@ class NetworkTraining(Training):
             self.iteration += 1
             sound = math.isfinite(self.open["loss"])
             if sound:
-                if (
-                    self.penalised
-                ):  # where the noise is learned, it has a price per example; records hold the loss alone
+                if self.penalised:  # noise that is learned has a price per example; records hold the loss alone
                     loss = loss + penalties(self.network) / len(self.train_y)
                 for group in self.optimizer.param_groups:
                     group["lr"] = lr
@@ -133,6 +136,63 @@ class NetworkTraining(Training):
             finally:
                 self.noise = torch.get_rng_state()
                 torch.set_num_threads(threads)
+
+
+@contextmanager
+def watch_dropout(network: nn.Module) -> Iterator[list[LayerStatistics]]:
+    """A list that fills, within the ``with`` block, when data pass through dropout layers in training mode.
+
+    The layers, their noise and its gradient stay as they are. Where the noise has moved into the weights of a
+    neighbour, an ``nn.Identity`` marks the place, and is watched as well. Units that batchwise dropout spares the layer
+    before it are zero on the whole batch, and count as dead.
+    """
+    seen = list[LayerStatistics]()
+
+    def note(name: str, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if layer.training:
+            seen.append(layer_statistics(name, layer, inputs[0]))
+
+    with ExitStack() as hooks:
+        for name, layer in network.named_modules():
+            if isinstance(layer, _DropoutNd | nn.Identity):
+                hooks.enter_context(layer.register_forward_pre_hook(partial(note, name)))
+        yield seen
+
+
+def layer_statistics(name: str, layer: nn.Module, input: Tensor) -> LayerStatistics:
+    """The statistics of a layer whose units are all dimensions of its input but the first.
+
+    What the noise does is known of standard dropout, and of layers that give their noise for second moments.
+    """
+    moments = second_moments(input.detach().flatten(1)).numpy()
+    moments = np.where(np.isfinite(moments), moments, 0.0)
+    strengths, live = np.sqrt(moments), moments > 0
+    total, noise = strengths.sum(), None
+    if type(layer) is nn.Dropout:  # a subclass may have another noise
+        noise = make_noise(None, moments, layer.p, independent=True)
+    elif all(getattr(layer, name, None) is None for name in ("unit_dims", "shared_dims")):
+        noise_for: Any = getattr(layer, "noise_for", None)  # with those options it depends on more, or on other units
+        noise = None if noise_for is None else noise_for(moments)
+    seen = LayerStatistics(
+        name=name,
+        units=len(moments),
+        dead=int((~live).sum()),
+        effective=0.0,
+        kept=None if noise is None else 0.0,
+        noise=None,
+        probs=[_rounded(q) for q in np.quantile(strengths / (total or 1.0), np.linspace(0, 1, QUANTILES))],
+    )
+    if live.any():
+        seen["effective"] = _rounded(total**2 / moments.sum())
+    if live.any() and noise is not None:
+        standard = moments.sum() / (1.0 - float(layer.p))  # type: ignore[arg-type]
+        seen["kept"] = _rounded(noise.survival[live].sum())
+        seen["noise"] = _rounded(moments @ noise.mean_square / standard)
+    return seen
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
 
 
 def batches(n: int, size: int, seed: int, iteration: int = 0) -> Iterator[Tensor]:

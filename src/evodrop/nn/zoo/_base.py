@@ -10,12 +10,32 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules import activation, batchnorm, conv, instancenorm, normalization
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
 from evodrop._checks import checked_rate
 from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
+from evodrop.nn.locally_connected import LocallyConnected2d
+
+# What a layer with weights may be, and what neighbours see past.
+WEIGHTED = (nn.Linear, nn.Embedding, conv._ConvNd, LocallyConnected2d)
+MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}  # activations that are no maps
+# of single units: what comes out at one depends on others
+ELEMENTWISE: tuple[type[nn.Module], ...] = (
+    *(getattr(activation, name) for name in activation.__all__ if name not in MIXING),
+    nn.Identity,
+    _DropoutNd,
+)
+POOLING: tuple[type[nn.Module], ...] = tuple(
+    getattr(nn, f"{kind}Pool{n}d") for kind in ("Max", "Avg", "LP", "AdaptiveMax", "AdaptiveAvg") for n in (1, 2, 3)
+)
+NORMALISATION: tuple[type[nn.Module], ...] = (
+    batchnorm._NormBase,
+    instancenorm._InstanceNorm,
+    *(getattr(normalization, name) for name in normalization.__all__),
+)
 
 Layer = nn.Linear | nn.Conv2d
 L = TypeVar("L", bound=nn.Module)
@@ -32,9 +52,9 @@ SIZES: dict[type[nn.Module], tuple[str, ...]] = {
 class Site(NamedTuple):
     """A dropout layer of a model with its neighbours: the weighted layers before and after it, where they are known.
 
-    ``convert_dropout`` gives it to the classmethod ``place`` of a class, which returns it with the layers that shall
-    stand there. A class without ``place`` just takes the rate; one with ``needs``, of ``"before"`` and ``"after"``,
-    is given no site without these neighbours.
+    ``convert_dropout`` passes it to the classmethod ``place`` of a class, which returns a site with the new layers. A
+    class without ``place`` takes the rate alone. A class with ``needs``, a set of ``"before"`` and ``"after"``, gets
+    only sites with these neighbours.
 
     Attributes:
         before, dropout, after: the three layers.
@@ -55,7 +75,7 @@ class Site(NamedTuple):
 
 
 class UnitDropout(_DropoutNd):
-    """Noise on units, in the place of ``nn.Dropout``. In eval mode the identity, unless its class says otherwise."""
+    """Noise on units, instead of ``nn.Dropout``. In eval mode the identity, unless the class says otherwise."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(checked_rate(p))
@@ -65,12 +85,18 @@ class UnitDropout(_DropoutNd):
 
 
 class WeightedDropout(nn.Module):
-    """A linear layer or a convolution with noise of its own: it stands for a dropout and a plain layer beside it."""
+    """A linear layer or a convolution with noise of its own: it replaces a dropout and the plain layer beside it."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"after"})
     p: float
     weight: Tensor
     bias: Any  # a Tensor or None
+
+    def __init__(self, *sizes: Any, p: float, **options: Any) -> None:
+        if any(isinstance(size, float) for size in sizes):  # nn.Linear would take a third one for its bias
+            raise TypeError(f"{type(self).__name__} was given {sizes}, but its sizes are integers; give the rate as p=")
+        super().__init__(*sizes, **options)
+        self.p = checked_rate(p)
 
     @classmethod
     def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
@@ -90,7 +116,7 @@ class WeightedDropout(nn.Module):
         raise NotImplementedError
 
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """What the plain layer makes of them."""
+        """The output of the plain layer with this weight and bias."""
         raise NotImplementedError
 
 
@@ -221,17 +247,10 @@ class Moments(NamedTuple):
         return (self.mean + deviation * normal).to(self.mean.dtype)
 
 
-def spread_over(values: Tensor, input: Tensor, unit_dims: UnitDims, layer: nn.Module) -> Tensor:
-    """One value per unit in a shape that broadcasts with the input, or a ValueError if it has other units."""
+def unit_sizes(input: Tensor, unit_dims: UnitDims) -> list[int]:
+    """The shape of one value per unit that broadcasts with the input."""
     dims = checked_dims(input, unit_dims)
-    sizes = [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
-    d = torch.Size(sizes).numel()
-    if d != len(values):
-        raise ValueError(
-            f"{type(layer).__name__} learns a value for each of {len(values)} units, but an input of shape "
-            f"{tuple(input.shape)} has {d} in its dimensions {dims}; give units={d}, or other unit_dims"
-        )
-    return values.view(sizes)
+    return [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
 
 
 def check_features(input: Tensor, weight: Tensor) -> None:

@@ -11,14 +11,15 @@ from torch.distributions import Beta, kl_divergence
 
 from evodrop._checks import checked_integer
 from evodrop.nn._noise import UnitDims
-from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo._base import UnitDropout, spread_over, wide_dtype, widened
-from evodrop.nn.zoo.gaussian import times_gaussian
+from evodrop.nn.zoo._base import wide_dtype, widened
+from evodrop.nn.zoo.gaussian import LearnedUnitDropout
 
 __all__ = ["AdaptiveRateDropout"]
 
+LEAST, MOST = 1e-12, 1e12  # of the concentration: within them no gamma function over- or underflows
 
-class AdaptiveRateDropout(UnitDropout):
+
+class AdaptiveRateDropout(LearnedUnitDropout):
     r"""Dropout whose rate has a Beta prior and a Beta posterior that is learned (Zhuo, Zhu and Zhang, 2015).
 
     There the features of a linear model have rates of their own, inferred in a Bayesian way; see
@@ -40,7 +41,7 @@ class AdaptiveRateDropout(UnitDropout):
 
     Args:
         p: what is believed before the data, in [0, 1). At 0 there is nothing to infer: the layer is the identity.
-        concentration: c, positive; how firmly it is believed.
+        concentration: c, from 1e-12 to 1e12; how firmly it is believed.
         units: how many units have a rate of their own. None: one rate for the layer.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. 1 for the
             channels of (N, C, H, W), -1 for (N, T, C).
@@ -59,8 +60,6 @@ class AdaptiveRateDropout(UnitDropout):
     """
 
     concentration: float
-    units: int | None
-    unit_dims: UnitDims
     log_alpha: nn.Parameter | None
     log_beta: nn.Parameter | None
 
@@ -73,8 +72,11 @@ class AdaptiveRateDropout(UnitDropout):
         unit_dims: UnitDims = None,
     ) -> None:
         super().__init__(p)
-        if not (isinstance(concentration, numbers.Real) and 0 < concentration < math.inf):
-            raise ValueError(f"concentration is {concentration!r}, but it takes a positive number; 1000 is the default")
+        if not (isinstance(concentration, numbers.Real) and LEAST <= concentration <= MOST):
+            raise ValueError(
+                f"concentration is {concentration!r}, but it takes a number from {LEAST:g} to {MOST:g}; 1000 is the "
+                "default"
+            )
         self.concentration, self.unit_dims = float(concentration), unit_dims
         self.units = None if units is None else checked_integer(units, "units", "the number of units")
         size = () if units is None else (units,)
@@ -86,17 +88,14 @@ class AdaptiveRateDropout(UnitDropout):
     def reset_parameters(self) -> None:
         """Back to the prior. ``log_alpha`` is log alpha, and ``log_beta`` is log(beta - 1)."""
         if self.log_alpha is not None and self.log_beta is not None:
-            nn.init.constant_(self.log_alpha, math.log(self.concentration * self.p))
-            nn.init.constant_(self.log_beta, math.log(self.concentration * (1.0 - self.p)))
+            a, b = self._prior()
+            nn.init.constant_(self.log_alpha, math.log(a))
+            nn.init.constant_(self.log_beta, math.log(b))
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.log_alpha is None:
             return input
-        check_tensor(input)
-        variance = self.variance()
-        if self.units is not None:
-            variance = spread_over(variance, input, self.unit_dims, self)
-        return times_gaussian(input, variance.sqrt())
+        return self._times_noise(input, self.variance().sqrt())
 
     def rate(self) -> Tensor:
         """The posterior mean of the rate, alpha / (alpha + beta): a number, or one for each unit."""
@@ -113,16 +112,18 @@ class AdaptiveRateDropout(UnitDropout):
         """The divergence of the posterior from the prior, summed over the rates, in nats."""
         if self.log_alpha is None:
             return torch.zeros(())
-        a, b = self.concentration * self.p, 1.0 + self.concentration * (1.0 - self.p)
+        a, b = self._prior()
         alpha, beta = (one.double() for one in self._posterior())  # differences of large logarithms of gamma
-        prior = Beta(torch.full_like(alpha, a), torch.full_like(beta, b), validate_args=False)
+        prior = Beta(torch.full_like(alpha, a), torch.full_like(beta, 1.0 + b), validate_args=False)
         divergence: Tensor = kl_divergence(Beta(alpha, beta, validate_args=False), prior)
         return divergence.sum().to(wide_dtype(self.log_alpha.dtype))
 
     def extra_repr(self) -> str:
-        given = {"units": self.units, "unit_dims": self.unit_dims}
-        size = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
-        return f"{super().extra_repr()}, concentration={self.concentration:g}{size}"
+        return f"{super().extra_repr()}, concentration={self.concentration:g}{self._extra_units()}"
+
+    def _prior(self) -> tuple[float, float]:
+        """a and b - 1, of which the logarithms are finite for the smallest rates too."""
+        return max(self.concentration * self.p, LEAST**2), self.concentration * (1.0 - self.p)
 
     def _posterior(self) -> tuple[Tensor, Tensor]:
         if self.log_alpha is None or self.log_beta is None:

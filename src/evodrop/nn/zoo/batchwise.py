@@ -7,15 +7,23 @@ from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn import functional
 from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import checked_rate
-from evodrop.nn._neighbours import ELEMENTWISE, POOLING
-from evodrop.nn._noise import UnitDims, checked_dims
+from evodrop.nn._noise import UnitDims
 from evodrop.nn.functional import check_tensor
 from evodrop.nn.locally_connected import as_autocast
-from evodrop.nn.zoo._base import Site, UnitDropout, check_features, is_plain, layer_like
+from evodrop.nn.zoo._base import (
+    ELEMENTWISE,
+    POOLING,
+    Site,
+    UnitDropout,
+    check_features,
+    is_plain,
+    layer_like,
+    unit_sizes,
+)
 
 __all__ = ["BatchwiseDropout", "BatchwiseLinear", "batchwise_dropout"]
 
@@ -48,7 +56,7 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True, *, u
     check_tensor(input)
     if not training or checked_rate(p) == 0:
         return input
-    return _apply(input, _draw_for(input, unit_dims, p), p)
+    return _apply(input, _draw(unit_sizes(input, unit_dims), p, input), p)
 
 
 class BatchwiseDropout(UnitDropout):
@@ -67,9 +75,9 @@ class BatchwiseDropout(UnitDropout):
     In training mode the layer before outputs 0 for what is dropped. To read its features without the dropout, put it in
     eval mode: then it computes all of them.
 
-    What it cannot do: the connected layers can be differentiated once, they are for one thread at a time (not
-    ``nn.DataParallel``), and activation checkpointing has to have all three in one segment. Under ``torch.compile`` the
-    noise is the same, but whole matrices are multiplied: a size that changes with every batch would be compiled anew.
+    What it cannot do: the connected layers are for one thread at a time (not ``nn.DataParallel``), and activation
+    checkpointing has to have all three in one segment. Under ``torch.compile`` the noise is the same, but the whole
+    matrices are multiplied: a size that changes with every batch would be compiled anew.
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
@@ -120,7 +128,7 @@ class BatchwiseDropout(UnitDropout):
         check_tensor(input)
         if not self.active:
             return input
-        mask = self._take_drawn(input) if self.fed else _draw_for(input, self.unit_dims, self.p)
+        mask = self._take_drawn(input) if self.fed else _draw(unit_sizes(input, self.unit_dims), self.p, input)
         self.kept = None if _must_be_whole(input) else mask
         return _apply(input, mask, self.p)
 
@@ -184,7 +192,7 @@ class BatchwiseLinear(nn.Linear):
         if (kept is None and outputs is None) or _must_be_whole(input):
             return super().forward(input)
         check_features(input, self.weight)
-        rows, weight = as_autocast(input).reshape(-1, self.in_features), as_autocast(self.weight)
+        rows, weight = as_autocast(input).unsqueeze(0).flatten(0, -2), as_autocast(self.weight)
         bias = None if self.bias is None else as_autocast(self.bias)
         inputs = None
         if kept is not None and kept.numel() == self.in_features:
@@ -210,11 +218,6 @@ def _connected(plain: nn.Module | None, side: str, dropout: BatchwiseDropout) ->
     return layer
 
 
-def _draw_for(input: Tensor, unit_dims: UnitDims, p: float) -> Tensor:
-    dims = checked_dims(input, unit_dims)
-    return _draw([size if dim in dims else 1 for dim, size in enumerate(input.shape)], p, input)
-
-
 def _draw(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
     """Not in place, so that vmap can draw one for each."""
     return torch.bernoulli(torch.empty(tuple(shape), dtype=torch.bool, device=like.device), 1.0 - p)
@@ -235,8 +238,7 @@ def submatrix_linear(
 ) -> Tensor:
     """A linear layer with dropped units, which are not multiplied, neither forward nor backward.
 
-    What remains of the weight is copied into a smaller matrix; the gradients are spread over zeros again. It can be
-    differentiated once.
+    What remains of the weight is copied into a smaller matrix; the gradients are spread over zeros again.
 
     Args:
         input: (n, in_features); what it has in dropped columns is not read, and gets gradient 0.
@@ -251,8 +253,9 @@ def submatrix_linear(
         >>> submatrix_linear(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), None, None, kept)
         tensor([[1., 3.]])
     """
-    output: Tensor = _Submatrix.apply(input, weight, bias, _kept(outputs), _kept(inputs))  # type: ignore[no-untyped-call]
-    return output
+    rows, columns = _kept(outputs), _kept(inputs)
+    x, w = _pick(input, 1, columns), _pick(_pick(weight, 0, rows), 1, columns)
+    return _spread(functional.linear(x, w, None if bias is None else _pick(bias, 0, rows)), 1, rows)
 
 
 class _Kept(NamedTuple):
@@ -265,47 +268,6 @@ class _Kept(NamedTuple):
     places: Tensor
 
 
-class _Submatrix(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        outputs: _Kept | None,
-        inputs: _Kept | None,
-    ) -> Tensor:
-        x, w = _pick(input, 1, inputs), _pick(_pick(weight, 0, outputs), 1, inputs)
-        ctx.save_for_backward(x, w)
-        ctx.save_for_forward(x, w)
-        ctx.kept = outputs, inputs
-        y = x @ w.T if bias is None else torch.addmm(_pick(bias, 0, outputs), x, w.T)
-        return _spread(y, 1, outputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.kept
-        need_input, need_weight, need_bias, *_ = ctx.needs_input_grad
-        g = _pick(grad, 1, outputs)
-        to_input = _spread(g @ w, 1, inputs) if need_input else None
-        to_weight = _spread(_spread(g.T @ x, 0, outputs), 1, inputs) if need_weight else None
-        to_bias = _spread(g.sum(0), 0, outputs) if need_bias else None
-        return to_input, to_weight, to_bias, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, input: Tensor | None, weight: Tensor | None, bias: Tensor | None, *_: None) -> Tensor:
-        (x, w), (outputs, inputs) = ctx.saved_tensors, ctx.kept
-        y = x.new_zeros(len(x), len(w))
-        if input is not None:
-            y = y + _pick(input, 1, inputs) @ w.T
-        if weight is not None:
-            y = y + x @ _pick(_pick(weight, 0, outputs), 1, inputs).T
-        if bias is not None:
-            y = y + _pick(bias, 0, outputs)
-        return _spread(y, 1, outputs)
-
-
 def _kept(mask: Tensor | None) -> _Kept | None:
     if mask is None:
         return None
@@ -315,13 +277,37 @@ def _kept(mask: Tensor | None) -> _Kept | None:
 
 
 def _pick(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
-    if kept is None:
-        return tensor
-    picked = tensor.index_select(dim, kept.units)
-    picked.select(dim, -1).zero_()
+    """The kept units, and the 0."""
+    picked: Tensor = tensor if kept is None else _Reindex.apply(tensor, dim, kept, True)  # type: ignore[no-untyped-call]
     return picked
 
 
 def _spread(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
-    """All units again. Reading each from its place is faster than writing the kept ones into a field of zeros."""
-    return tensor if kept is None else tensor.index_select(dim, kept.places)
+    """All units again, those dropped 0."""
+    spread: Tensor = tensor if kept is None else _Reindex.apply(tensor, dim, kept, False)  # type: ignore[no-untyped-call]
+    return spread
+
+
+class _Reindex(torch.autograd.Function):
+    """To pick and to spread: each has the other as its derivative.
+
+    Reading each unit from its place is faster than what torch does, to write the kept ones into a field of zeros.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, dim: int, kept: _Kept, picks: bool) -> Tensor:
+        ctx.arguments = dim, kept, picks
+        moved = tensor.index_select(dim, kept.units if picks else kept.places)
+        if picks:
+            moved.select(dim, -1).zero_()
+        return moved
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        dim, kept, picks = ctx.arguments
+        return _Reindex.apply(grad, dim, kept, not picks), None, None, None  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        moved: Tensor = _Reindex.apply(tangent, *ctx.arguments)  # type: ignore[no-untyped-call]
+        return moved

@@ -1,4 +1,4 @@
-"""DropConnect: every weight of a layer is dropped by itself; in use, a Gaussian stands for all the masks."""
+"""DropConnect: every weight of a layer is dropped by itself; in eval mode a mean or a Gaussian stands for the masks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evodrop._checks import checked_rate
 from evodrop._kernels.threads import useful_threads
 from evodrop.nn._noise import draw_seed, unmapped
 from evodrop.nn.locally_connected import as_autocast
@@ -42,11 +41,11 @@ class _DropConnect(WeightedDropout):
     def __init__(
         self, *sizes: Any, p: float = 0.5, masks: str = "example", inference: str = "mean", **options: Any
     ) -> None:
-        super().__init__(*sizes, **options)
+        super().__init__(*sizes, p=p, **options)
         for name, value, choices in (("masks", masks, MASKS), ("inference", inference, INFERENCES)):
             if value not in choices:
                 raise ValueError(f"{name} is {value!r}, but it is one of {', '.join(map(repr, choices))}")
-        self.p, self.masks, self.inference = checked_rate(p), masks, inference
+        self.masks, self.inference = masks, inference
 
     @classmethod
     def place(cls, site: Site, **options: Any) -> Site:
@@ -131,7 +130,7 @@ class DropConnectLinear(_DropConnect, NoisyLinear):
     one_example = 1
 
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
-        output = masked_linear(input.reshape(len(input), -1, self.in_features), weight, masks)
+        output = masked_linear(input.unsqueeze(1).flatten(1, -2), weight, masks)
         output = output if bias is None else output + bias.unsqueeze(1)
         return output.reshape(*input.shape[:-1], self.out_features)
 

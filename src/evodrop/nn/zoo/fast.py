@@ -107,19 +107,9 @@ class FastDropoutLinear(NoisyLinear):
         torch.Size([128, 10])
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = True,
-        p: float = 0.5,
-        *,
-        deterministic: bool = False,
-        device: Any = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_features, out_features, bias, device, dtype)
-        self.p, self.deterministic = checked_rate(p), deterministic
+    def __init__(self, *sizes: Any, p: float = 0.5, deterministic: bool = False, **options: Any) -> None:
+        super().__init__(*sizes, p=p, **options)
+        self.deterministic = deterministic
 
     @classmethod
     def place(cls, site: Site, **options: Any) -> Site:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from evodrop._checks import checked_rate
+from evodrop.nn._noise import UnitDims, checked_dims
 from evodrop.nn.functional import check_tensor
-from evodrop.nn.zoo._base import UnitDropout, wide_dtype
+from evodrop.nn.zoo._base import UnitDropout, unit_sizes, wide_dtype
 
 __all__ = ["GaussianDropout", "gaussian_dropout"]
 
@@ -61,6 +62,31 @@ class GaussianDropout(UnitDropout):
 
     def forward(self, input: Tensor) -> Tensor:
         return gaussian_dropout(input, self.p, self.training)
+
+
+class LearnedUnitDropout(UnitDropout):
+    """Normal noise with a deviation that is learned: one for all units, or one for each."""
+
+    units: int | None
+    unit_dims: UnitDims
+
+    def _times_noise(self, input: Tensor, deviation: Tensor) -> Tensor:
+        """``input`` times N(1, deviation^2), or a ValueError if it has other units than there are deviations."""
+        check_tensor(input)
+        if deviation.ndim:
+            sizes = unit_sizes(input, self.unit_dims)
+            if (d := math.prod(sizes)) != len(deviation):
+                raise ValueError(
+                    f"{type(self).__name__} learns a value for each of {len(deviation)} units, but an input of shape "
+                    f"{tuple(input.shape)} has {d} in its dimensions {checked_dims(input, self.unit_dims)}; give "
+                    f"units={d}, or other unit_dims"
+                )
+            deviation = deviation.view(sizes)
+        return times_gaussian(input, deviation)
+
+    def _extra_units(self) -> str:
+        given = {"units": self.units, "unit_dims": self.unit_dims}
+        return "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
 
 
 def noise_variance(p: float) -> float:

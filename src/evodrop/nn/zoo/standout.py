@@ -79,6 +79,11 @@ def standout(
     _check_alpha(alpha)
     check_tensor(input)
     output = input if activation is None else activation(input)
+    if getattr(output, "shape", None) != input.shape:
+        raise ValueError(
+            f"activation has made {output!r:.80} of an input of shape {tuple(input.shape)}, but it takes a function of "
+            "single units, such as torch.tanh"
+        )
     if checked_rate(p) == 0 or (rescale and not training):
         return output
     keep = keep_probabilities(input, p, alpha)
@@ -112,6 +117,8 @@ class Standout(UnitDropout):
         self, p: float = 0.5, *, alpha: float = 1.0, rescale: bool = False, activation: Activation | None = None
     ) -> None:
         super().__init__(p)
+        if not (activation is None or callable(activation)):
+            raise TypeError(f"activation is {activation!r}, but it takes a function, such as torch.tanh")
         self.alpha, self.rescale, self.activation = _check_alpha(alpha), rescale, activation
 
     def forward(self, input: Tensor) -> Tensor:

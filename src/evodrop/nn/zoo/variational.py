@@ -13,25 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from evodrop._checks import checked_integer, checked_rate
-from evodrop.nn._neighbours import POOLING
+from evodrop._checks import checked_integer
 from evodrop.nn._noise import UnitDims
-from evodrop.nn.functional import check_tensor
 from evodrop.nn.zoo._base import (
+    POOLING,
     Moments,
     NoisyConv2d,
     NoisyLinear,
     Site,
-    UnitDropout,
     WeightedDropout,
     full_precision,
     replace_neighbour,
-    spread_over,
     squared,
     wide_dtype,
     widened,
 )
-from evodrop.nn.zoo.gaussian import noise_variance, times_gaussian
+from evodrop.nn.zoo.gaussian import LearnedUnitDropout, noise_variance
 
 __all__ = ["VariationalConv2d", "VariationalDropout", "VariationalLinear", "kl_divergence"]
 
@@ -100,7 +97,7 @@ class LearnedAlpha(nn.Module):
 
     def penalty(self) -> Tensor:
         """The KL divergence, summed over all units or weights that have noise. It pulls no alpha beyond 1."""
-        if self.p == 0:
+        if self.p == 0 or self._terms() == 0:
             return self.log_alpha.new_zeros(())
         return kl_divergence(widened(self.log_alpha).clamp(max=0.0)).mean() * self._terms()
 
@@ -109,7 +106,7 @@ class LearnedAlpha(nn.Module):
         raise NotImplementedError
 
 
-class VariationalDropout(LearnedAlpha, UnitDropout):
+class VariationalDropout(LearnedAlpha, LearnedUnitDropout):
     r"""Multiply every unit by normal noise whose variance alpha is learned, in the place of ``nn.Dropout``.
 
     Noise on a unit is noise on all its outgoing weights at once. Read as a posterior of the weights, with a log-uniform
@@ -170,15 +167,10 @@ class VariationalDropout(LearnedAlpha, UnitDropout):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return input
-        check_tensor(input)
-        deviation = (0.5 * clipped(self.log_alpha)).exp()
-        if self.per == "unit":
-            deviation = spread_over(deviation, input, self.unit_dims, self)
-        return times_gaussian(input, deviation)
+        return self._times_noise(input, (0.5 * clipped(self.log_alpha)).exp())
 
     def extra_repr(self) -> str:
-        given = {"units": self.units, "unit_dims": self.unit_dims}
-        return f"p={self.p}, per={self.per!r}" + "".join(f", {k}={v!r}" for k, v in given.items() if v is not None)
+        return f"{super().extra_repr()}, per={self.per!r}{self._extra_units()}"
 
 
 def _units_between(site: Site) -> dict[str, int]:
@@ -202,8 +194,8 @@ class _VariationalWeights(LearnedAlpha, WeightedDropout):
     """What the linear and the convolutional layer share: all but the product of input and weights."""
 
     def __init__(self, *sizes: Any, p: float = 0.5, per: str = "layer", **options: Any) -> None:
-        super().__init__(*sizes, **options)
-        self.p, self.per = checked_rate(p), _checked_per(per, ("layer", "unit", "weight"))
+        super().__init__(*sizes, p=p, **options)
+        self.per = _checked_per(per, ("layer", "unit", "weight"))
         self.reset_alpha()
 
     def reset_alpha(self) -> None:

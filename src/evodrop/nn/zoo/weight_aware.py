@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from evodrop.nn import _torch
 from evodrop.nn._noise import checked_options
 from evodrop.nn.functional import multinomial_dropout
-from evodrop.nn.zoo._base import NoisyConv2d, NoisyLinear, Site, WeightedDropout, replace_neighbour, squared, widened
+from evodrop.nn.zoo._base import NoisyConv2d, NoisyLinear, Site, WeightedDropout, replace_neighbour, widened
 from evodrop.noise import normalised
 
 __all__ = ["WeightAwareConv2d", "WeightAwareLinear", "weight_aware_probabilities"]
@@ -59,7 +60,7 @@ class _WeightAware(WeightedDropout):
         uniform_mix: float = 0.0,
         **options: Any,
     ) -> None:
-        super().__init__(*sizes, **options)
+        super().__init__(*sizes, p=0.0, **options)
         if not (isinstance(weight_share, numbers.Real) and 0.0 <= weight_share <= 1.0):
             raise ValueError(
                 f"weight_share is {weight_share!r}, but it takes a number in [0, 1], the share that follows the weights"
@@ -79,11 +80,11 @@ class _WeightAware(WeightedDropout):
 
     def _dropped(self, input: Tensor) -> Tensor:
         self._check(input)
-        if input.numel() == 0:
+        if 0 in (input.numel(), self.weight.numel()):
             return input
         with torch.no_grad():
             units = input.shape[-len(self.unit_dims) :]
-            scale = torch.linalg.vector_norm(widened(input).reshape(-1, *units), dim=0)
+            scale = torch.linalg.vector_norm(_in_range(input).reshape(-1, *units), dim=0)
             scale = torch.where(torch.isfinite(scale), scale, 0.0)  # units that are not finite pass through anyway
             norms = self._squares().to(scale.dtype).sqrt().expand(units)
             probs = weight_aware_probabilities(scale.flatten(), norms.flatten(), self.weight_share)
@@ -91,7 +92,7 @@ class _WeightAware(WeightedDropout):
         return multinomial_dropout(input, self.p, probs, unit_dims=self.unit_dims, **options)
 
     def _squares(self) -> Tensor:
-        """|w_i|^2 of every unit, in a shape that broadcasts with the units."""
+        """|w_i|^2 of every unit, up to a common factor, in a shape that broadcasts with the units."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -134,7 +135,7 @@ class WeightAwareLinear(_WeightAware, NoisyLinear):
     unit_dims = (-1,)
 
     def _squares(self) -> Tensor:
-        return squared(self.weight).sum(0)
+        return _in_range(self.weight).square().sum(0)
 
 
 class WeightAwareConv2d(_WeightAware, NoisyConv2d):
@@ -158,5 +159,11 @@ class WeightAwareConv2d(_WeightAware, NoisyConv2d):
 
     def _squares(self) -> Tensor:
         # (groups, outputs of a group, inputs of a group, height, width): a group reads its own channels
-        grouped = squared(self.weight).view(self.groups, -1, *self.weight.shape[1:])
+        grouped = _in_range(self.weight).square().view(self.groups, -1, *self.weight.shape[1:])
         return grouped.sum((1, 3, 4)).reshape(-1, 1, 1)
+
+
+def _in_range(tensor: Tensor) -> Tensor:
+    """In float32 or wider, and divided by a power of two where the squares would over- or underflow."""
+    wide = widened(tensor.detach())
+    return _torch.in_range(wide, wide.dtype)
