@@ -43,12 +43,18 @@ docs: .venv/installed  ## the site, in docs/_build/html; a warning or a broken l
 docs-serve: docs  ## the same, shown at http://localhost:8000
 	$(BIN)/python -m http.server --bind localhost --directory docs/_build/html 8000
 
-dist: .venv/installed  ## wheel and sdist in dist/; the wheel is tried in an empty environment, without extras
-	rm -rf dist build/empty
+# Tests of the sdist that read files of the tree; all others are collected.
+FILES := tests/test_release.py tests/test_results.py tests/test_docs.py tests/test_imports.py
+
+dist: .venv/installed  ## wheel and sdist in dist/; the wheel is tried in an empty environment, the sdist by its own tests
+	rm -rf dist build/empty build/sdist
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet dist/*.whl
 	cd build && empty/bin/python -W error ../tests/installed.py ../dist/*.whl
+	mkdir build/sdist && tar -xzf dist/*.tar.gz -C build/sdist --strip-components 1
+	cd build/sdist && PYTHONPATH=src ../../$(BIN)/python -m pytest --quiet --collect-only >collected.txt
+	cd build/sdist && PYTHONPATH=src ../../$(BIN)/python -m pytest --quiet -n 2 $(FILES)
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned versions into .venv: a minute or two, some 2.5 GB"
