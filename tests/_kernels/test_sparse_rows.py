@@ -30,7 +30,8 @@ def draw_rows(indices, noise, size, seed):
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
         row, noisy = counts[r], values[r]
-        draw_row(indices, 0, stop, rates, tables, slots, scaled, k, rate, key, words, units, row, noisy)
+        places, large = np.empty(stop, np.int32), noise.large
+        draw_row(indices, 0, stop, rates, tables, slots, scaled, k, rate, key, large, words, units, row, places, noisy)
     return counts, values
 
 
