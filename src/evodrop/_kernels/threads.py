@@ -47,6 +47,7 @@ COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1
 BYTE = np.dtype(np.uint8)
 NONE = np.empty((0, 0), np.float32)  # in the place of an array that a task does not need
+NO_PLAN = np.empty(0, np.uint64), np.empty(0, np.uint16)
 # What can be asked for. MOMENTS stands alone, since it takes columns; the others, which take rows, add up: how counts
 # are made, and whether products or the noise itself are wanted.
 MOMENTS, DRAWS, MANY, MASK, PRODUCTS, NOISE, FINITE = (1 << bit for bit in range(7))
@@ -179,6 +180,10 @@ def run_section(
     A section is deaf to signals, so it ends from time to time, and Python sees an interrupt.
     """
     rows, d = _checked_shape(x, counts, scale, products)
+    if (
+        threads == 1 and task == PRODUCTS and x.size < WORK_PER_INTERRUPT
+    ):  # backward: a job would cost more than it does
+        return bool(do_rows(task, x, counts, scale, products, *NO_PLAN, 0, 0, U(0), 0, rows))
     many = math.isqrt(k) * 3 if task & MANY else k
     end, work = (d, rows) if task == MOMENTS else (rows, d + many)
     step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // work + 1
