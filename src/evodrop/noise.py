@@ -110,7 +110,7 @@ def make_noise(
             None: the squares of the weights.
         rate: the fraction to drop, in [0, 1].
         k: number of draws, or of independent units kept on average, instead of the number that rate and match give.
-        match: what k is matched to, see above.
+        match: what k is matched to, see above. The largest k is 2^30; a match that asks for more takes that.
         uniform_mix: share of uniform probability mixed in, among the units that can be drawn.
         independent: keep each unit by itself with pi_i = min(1, t p_i) (water-filling), or, where all units are alike,
             with 1 - rate (standard dropout).

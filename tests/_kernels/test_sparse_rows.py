@@ -30,7 +30,8 @@ def draw_rows(indices, noise, size, seed):
     for r in range(size):
         key = hashed(U(seed) + U(r) * U(0xD1342543DE82EF95))
         row, noisy = counts[r], values[r]
-        draw_row(indices, 0, stop, rates, tables, slots, scaled, k, rate, key, words, units, row, noisy)
+        places, large = np.empty(stop, np.int32), noise.large
+        draw_row(indices, 0, stop, rates, tables, slots, scaled, k, rate, key, large, words, units, row, places, noisy)
     return counts, values
 
 
@@ -240,3 +241,17 @@ def test_a_feature_of_no_rate_is_never_drawn():
     assert (counts[:, 1] == 0).all()
     assert (noise[:, 1] == 0).all()
     assert multinomial.pmf(counts[0], 4, [0.5, 0.0, 0.5]) > 0
+
+
+def test_large_rates_among_columns_that_no_row_holds():
+    """Rates without a table are numbered over all columns; the tables are those of the columns in rows alone."""
+    probs, k, size = np.array([0.4, 0.05, 0.3, 0.2, 0.05]), 4000, 20_000
+    support = [2, 3, 4]
+    counts = counts_on(support, probs, k, size, seed=11)[0]
+    for column, p in zip(counts.T, probs[support], strict=True):
+        edges = binom.ppf(np.arange(1, 20) / 20, k, p)
+        expected = np.diff(binom.cdf(np.concatenate([[-1], edges, [k]]), k, p)) * size
+        observed = np.histogram(column, np.concatenate([[-1], edges, [k]]) + 0.5)[0]
+        assert chisquare(observed, expected).pvalue > 1e-4
+    correlation = np.corrcoef(counts[:, 0], counts[:, 1])[0, 1]
+    assert abs(correlation + np.sqrt(0.3 * 0.2 / (0.7 * 0.8))) < 4 / np.sqrt(size)

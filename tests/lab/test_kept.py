@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,28 @@ def test_a_damaged_file_is_named(keep, runs, tmp_path, name, contents):
         (kept / name).write_bytes(contents)
     with pytest.raises(RecordsError, match=r"runs\.jsonl\.gz.*(restore|move it away)"):
         read_curves([kept])
+
+
+def mutated(data, rng):
+    """A byte changed, some cut out, and words put in that JSON reads in its own way."""
+    at, cut, word = rng.randrange(len(data)), rng.randrange(20), rng.choice([b"null", b"[", b"-1e999", b'"', b"NaN"])
+    return data[:at] + rng.choice([bytes([rng.randrange(256)]), word]) + data[at + cut :]
+
+
+def test_mutated_files_are_read_or_refused(keep, tmp_path):
+    write_realistic(tmp_path / "fig2-mnist", "standard", 0, 12, 0.02, n=5, epochs=20)
+    kept, rng = tmp_path / "kept", random.Random(0)
+    keep.keep(tmp_path / "fig2-mnist", kept)
+    packed, described, refused = (kept / KEPT).read_bytes(), (kept / VERDICTS).read_bytes(), 0
+    for number in range(300):
+        inside = gzip.compress(mutated(gzip.decompress(packed), rng))
+        (kept / KEPT).write_bytes([inside, packed, mutated(packed, rng)][number % 3])
+        (kept / VERDICTS).write_bytes(mutated(described, rng) if number % 3 == 1 else described)
+        try:
+            read_curves([kept])
+        except RecordsError:
+            refused += 1
+    assert 150 < refused < 300
 
 
 def test_a_bomb_is_not_unpacked(keep, runs, tmp_path, monkeypatch):

@@ -346,3 +346,16 @@ def test_response_norm_in_single_precision_is_within_1e_6_of_torchs():
 def test_gradcheck_of_response_norm():
     x = torch.randn(2, 5, 3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
     assert torch.autograd.gradcheck(ResponseNorm(5, 4, 0.5).double(), (x,))
+
+
+@pytest.mark.parametrize("method", ["uniform", "evolutional", "water-filling"])
+def test_the_papers_noise_is_not_left_to_the_defaults_of_convert_dropout(method):
+    """Whatever stands beside a dropout: the match that is asked for, and all units of a picture."""
+    found = [layer for layer in build_network("mnist", method, 0.5, "draws").modules() if hasattr(layer, "match")]
+    assert found
+    assert all((layer.p, layer.match, layer.unit_dims) == (0.5, "draws", None) for layer in found)
+
+
+@pytest.mark.parametrize("method", ["evolutional", "dropconnect"])
+def test_at_rate_0_the_places_stay_switched_off(method):
+    assert not any(hasattr(layer, "match") for layer in build_network("digits", method, 0.0).modules())

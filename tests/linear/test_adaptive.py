@@ -195,6 +195,11 @@ def test_bad_parameters_are_named(params, message):
         AdaptiveRateLogisticRegression(**params).fit(X, Y)
 
 
+def test_several_classes_may_all_take_every_iteration():
+    with pytest.warns(ConvergenceWarning, match=r"for the classes \[0, 1, 2\]"):
+        assert (AdaptiveRateLogisticRegression(max_iter=3).fit(X3, Y3).n_iter_ == 3).all()
+
+
 def test_a_callback_ends_all_turns():
     labels, settings = np.where(Y == 1, 1.0, -1.0), (prior_of(0.5, 2.0), np.arange(8), 120.0)
     start = np.zeros((9, 1))

@@ -226,7 +226,7 @@ def rounds_of(losses, epochs, local_epochs=1, stop=math.inf, **options):
     """Which rounds begin the average anew, and how many epochs there were."""
     restarts, history = [], {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
-    def take_round(own, restart):
+    def take_round(_own, restart, _options):
         restarts.append(restart)
         return losses[len(restarts) - 1], 0.5, math.nan
 

@@ -124,8 +124,16 @@ def test_float32_gives_the_model_of_the_same_numbers_in_float64():
     single = DENSE.astype(np.float32)
     for X in (single, sparse.csr_array(single), sparse.csc_array(single)):
         model = classifier().fit(X, SIDES)
-        assert_same(model, classifier().fit(single.astype(np.float64), SIDES))
-        assert model.coef_.dtype == np.float64
+        double = classifier().fit(single.astype(np.float64), SIDES)
+        assert (model.coef_.dtype, double.coef_.dtype) == (np.float32, np.float64)
+        np.testing.assert_array_equal(model.coef_, double.coef_.astype(np.float32))
+        np.testing.assert_array_equal(model.intercept_, double.intercept_)
+
+
+def test_coefficients_too_large_for_single_precision_are_told():
+    X = np.array([[1e-30], [-1e-30]], np.float32)
+    with pytest.raises(ValueError, match="the weights overflowed"):
+        classifier(dropout="none", eta0=1e75, max_iter=1).fit(X, [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -449,7 +457,7 @@ def test_it_says_when_it_did_not_converge():
 def test_early_stopping_learns_from_the_rest_only(labels):
     options = {"average": True, "alpha": 0.01, "dropout": "uniform"}
     model = classifier(early_stopping=True, validation_fraction=0.3, **options).fit(DENSE, labels)
-    rows = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._progress.seed)
+    rows = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._new_seed())
     assert sorted([*rows.training, *rows.validation]) == list(range(90))
     assert len(rows.validation) == 27
     assert_same(model, classifier(**options).fit(DENSE[rows.training], labels[rows.training]))
@@ -633,7 +641,7 @@ BAD_PARAMETERS = [
     *(("match", value) for value in ("bytes", None)),
     *(("loss", value) for value in ("squared_error", None, 2)),
     *(("alpha", value) for value in (-1.0, math.nan, math.inf, "l2", None)),
-    *(("learning_rate", value) for value in ("optimal", "adaptive", "bound", None)),
+    *(("learning_rate", value) for value in ("optimal", "bound", None)),
     *(("eta0", value) for value in (0.0, -1.0, math.nan, math.inf, "small", None)),
     *(("power_t", value) for value in (-1.0, math.nan, math.inf, None)),
     *(("average", value) for value in (-3, 100, 2.5, math.nan, "all", None)),
@@ -757,6 +765,63 @@ def test_a_pickle_predicts_and_goes_on(average):
     assert_same(copy, model)
     np.testing.assert_array_equal(copy.predict(DENSE), model.predict(DENSE))
     assert_same(copy.partial_fit(DENSE, CLASSES), model.partial_fit(DENSE, CLASSES))
+
+
+def test_a_pickle_after_a_fit_holds_what_prediction_needs():
+    d = 20_000
+    X = sparse.random_array((60, d), density=1e-3, rng=np.random.default_rng(0), format="csr")
+    model = classifier(average=True).fit(X, SIDES[:60])
+    assert len(pickle.dumps(model)) < 2 * 8 * d + 10_000  # coef_ and probs_
+    begun = classifier(average=True).partial_fit(X, SIDES[:60], classes=[0, 1])
+    copy = pickle.loads(pickle.dumps(begun))
+    assert_same(copy.partial_fit(X, SIDES[:60]), begun.partial_fit(X, SIDES[:60]))
+
+
+@pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])
+def test_a_fit_begins_with_the_coefficients_it_is_given(labels):
+    first = classifier(max_iter=2).fit(DENSE, labels)
+    start = {"coef_init": first.coef_, "intercept_init": first.intercept_}
+    again = classifier(max_iter=3, learning_rate="constant").fit(DENSE, labels, **start)
+    warm = clone(first).set_params(warm_start=True, max_iter=2).fit(DENSE, labels)
+    warm.set_params(max_iter=3, learning_rate="constant").fit(DENSE, labels)
+    assert_same(again, warm)
+    options = {"alpha": 0.01, "learning_rate": "constant", "eta0": 0.05, "shuffle": False, "max_iter": 2, "tol": None}
+    model = DropoutSGDClassifier(dropout="none", loss="hinge", **options).fit(DENSE, labels, **start)
+    peer = SGDClassifier(loss="hinge", **options).fit(DENSE, labels, **start)
+    np.testing.assert_allclose(model.coef_, peer.coef_, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"coef_init": np.zeros(11)}, r"coef_init has the shape \(11,\), but for these data it takes \(1, 12\)"),
+        ({"coef_init": np.full(12, np.nan)}, "coef_init holds values that are not finite"),
+        ({"intercept_init": [1.0, 2.0]}, r"intercept_init has the shape \(2,\), but for these data it takes \(1,\)"),
+    ],
+)
+def test_a_bad_start_is_refused(start, message):
+    with pytest.raises(ValueError, match=message):
+        classifier().fit(DENSE, SIDES, **start)
+
+
+def test_an_adaptive_step_size_falls_by_fifths_when_nothing_more_is_gained():
+    """Without noise: the loss falls further than that of a constant step, which hops about."""
+    options = {
+        "dropout": "none",
+        "loss": "log_loss",
+        "eta0": 20.0,
+        "tol": 1e-4,
+        "max_iter": 1000,
+        "n_iter_no_change": 3,
+    }
+    still = classifier(**options, learning_rate="constant").fit(DENSE, SIDES)
+    model = classifier(**options, learning_rate="adaptive").fit(DENSE, SIDES)
+    assert model.n_iter_ > still.n_iter_ + 10 * 3  # 20 / 5^11 is the first step below 1e-6
+    assert model.history_["loss"][-1] < 0.9 * still.history_["loss"][-1]
+    np.testing.assert_array_equal(
+        classifier(**{**options, "tol": None, "max_iter": 5}, learning_rate="adaptive").fit(DENSE, SIDES).coef_,
+        classifier(**{**options, "tol": None, "max_iter": 5}, learning_rate="constant").fit(DENSE, SIDES).coef_,
+    )
 
 
 @pytest.mark.parametrize("labels", [SIDES, CLASSES], ids=["two", "five"])

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 
-from evodrop.nn import EvolutionalDropout, describe_dropout
+from evodrop.nn import EvolutionalDropout, convert_dropout, describe_dropout
 
 
 class Mixed(nn.Module):
@@ -92,6 +92,9 @@ def test_the_noise_level_is_that_of_standard_dropout(p):
 def test_units_of_channels_and_of_sequences():
     images = records(nn.Sequential(nn.Dropout2d(0.5)), torch.ones(4, 3, 5, 5))
     assert images["0"].units == (1,)
+    locked = records(nn.Sequential(EvolutionalDropout(0.5, shared_dims=1)), torch.ones(4, 3, 5))
+    assert locked["0"].units == (2,)
+    assert records(convert_dropout(nn.Sequential(nn.Dropout3d(0.5))), torch.ones(4, 3, 5, 2, 2))["0"].units == (1,)
     tokens = records(nn.Sequential(EvolutionalDropout(0.5, unit_dims=-1)), torch.ones(4, 3, 5))
     assert tokens["0"].units == (2,)
 

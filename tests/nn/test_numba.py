@@ -35,6 +35,15 @@ def test_a_usual_call_of_independent_noise_does_what_the_steps_do(keep):
     compare(RNG.normal(size=(50, 200)), Options(0.3, independent=True), keep)
 
 
+def test_the_usual_call_of_positions_that_share_their_noise_does_what_the_steps_do():
+    x, results = RNG.normal(size=(50, 20, 30)), []
+    for drop in (_numba._drop_at_once, _numba._drop_in_steps):
+        noise = np.full((50, 20), np.nan)
+        results.append((*drop(x, Options(0.3, follows=True), None, 5, NOISE, noise), noise))
+    for at_once, in_steps in zip(*results, strict=True):
+        np.testing.assert_allclose(at_once, in_steps, rtol=1e-12)
+
+
 def compare(x, options, values):
     results = []
     for task in (PRODUCTS, NOISE):

@@ -184,6 +184,7 @@ def run_epoch(
     classes = intercepts.shape[1]
     averages = weights.shape[1] > classes
     words, counts = np.empty(examples.longest, np.uint64), np.empty(examples.longest, np.int32)
+    places, large = np.empty(examples.longest, np.int32), noise.large
     values = np.empty(examples.longest)
     scores, steps, slopes = np.empty(classes), np.empty(classes), np.empty(classes)
     adagrad, last = len(squares) > 0, len(squares) - 1
@@ -208,7 +209,25 @@ def run_epoch(
         key = hashed(seed + U(step) * ROW_STEP)
         if scheme == DRAWN:
             rate = row_rates[row]
-            draw_row(indices, start, stop, rates, tables, slots, scaled, k, rate, key, words, units, counts, values)
+            # numba inlines no call with a star
+            draw_row(
+                indices,
+                start,
+                stop,
+                rates,
+                tables,
+                slots,
+                scaled,
+                k,
+                rate,
+                key,
+                large,
+                words,
+                units,
+                counts,
+                places,
+                values,
+            )
         elif scheme != CLEAN:
             keep_some(indices, start, stop, scheme == EQUAL, rates, scaled, key, words, values)
         if scheme == CLEAN:

@@ -126,26 +126,9 @@ def count_of_remainder(rate: float, bits: int, chance: float) -> int:
 
 @compiled
 def large_count(rate: float, key: np.uint64, word: np.uint64) -> int:
-    """A count of a rate that has no table, by transformed rejection with a squeeze (algorithm PTRS of Hoermann 1993).
-
-    A uniform place is stretched to a count whose density has a known ratio to the pmf; most are accepted unseen.
-    """
-    stretch = 0.931 + 2.53 * math.sqrt(rate)
-    bend = 0.02483 * stretch - 0.059
-    squeeze = 0.9277 - 3.6224 / (stretch - 2.0)
-    while True:
-        place, height = uniform(key, word) - 0.5, 1.0 - uniform(key, word + U(1))
-        word += U(2)
-        edge = 0.5 - abs(place)
-        if edge == 0.0:
-            continue
-        count = math.floor((2.0 * bend / edge + stretch) * place + rate + 0.43)
-        if edge >= 0.07 and height <= squeeze:
-            return int(count)
-        if count >= 0 and (edge >= 0.013 or height <= edge):
-            density = height * (1.1239 + 1.1328 / (stretch - 3.4)) / (bend / (edge * edge) + stretch)
-            if math.log(density) <= log_pmf(count, rate):
-                return int(count)
+    """A count of a rate that has no table."""
+    stretch, bend, squeeze = shape_of(rate)
+    return int(shaped_count(rate, stretch, bend, squeeze, key, word))
 
 
 @compiled
@@ -208,8 +191,8 @@ def fill_many(row: Array, plan: Words, grid: Array, bits: int, k: int, key: np.u
     draws make them Mult(k; p). A rate is rounded down to the grid of the tables; what is cut off of all rates together
     is one more Poisson count, of draws among the units in proportion to what they lost.
     """
-    d, size = len(row), 1 << bits
-    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + d :]
+    size = 1 << bits
+    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + len(row) :]
     total = k + 1
     while total > k:
         used = key
@@ -230,11 +213,11 @@ def look_up(row: Array, rates: Floats, cells: Words, grid: Array, key: np.uint64
         size = min(len(units), len(row) - begin)
         for t in range((size + 3) >> 2):
             words[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
-        part, cell, rare = row[begin : begin + size], cells[begin : begin + size], False
+        part, places, rare = row[begin : begin + size], cells[begin : begin + size], False
         for j in range(size):
             target = np.uint32(units[j]) << np.uint32(GRID_BITS)
             bucket, rest = target >> np.uint32(UNIT_BITS), target & np.uint32(UNITS - 1)
-            entry = grid[cell[j] + U(bucket)]
+            entry = grid[places[j] + U(bucket)]
             other = entry & last
             part[j] = bucket if rest < entry - other else other
         for j in range(size):
@@ -263,3 +246,31 @@ def poisson(rate: float, key: np.uint64, word: np.uint64) -> int:
         count += 1
         pmf *= rate / count
     return count
+
+
+@compiled
+def shape_of(rate: float) -> tuple[float, float, float]:
+    """stretch, bend and squeeze of :func:`shaped_count`."""
+    stretch = 0.931 + 2.53 * math.sqrt(rate)
+    return stretch, 0.02483 * stretch - 0.059, 0.9277 - 3.6224 / (stretch - 2.0)
+
+
+@compiled
+def shaped_count(rate: float, stretch: float, bend: float, squeeze: float, key: np.uint64, word: np.uint64) -> int:
+    """A count of a large rate, by transformed rejection with a squeeze (algorithm PTRS of Hoermann 1993).
+
+    A uniform place is stretched to a count whose density has a known ratio to the pmf; most are accepted unseen.
+    """
+    while True:
+        place, height = uniform(key, word) - 0.5, 1.0 - uniform(key, word + U(1))
+        word += U(2)
+        edge = 0.5 - abs(place)
+        if edge == 0.0:
+            continue
+        count = math.floor((2.0 * bend / edge + stretch) * place + rate + 0.43)
+        if edge >= 0.07 and height <= squeeze:
+            return int(count)
+        if count >= 0 and (edge >= 0.013 or height <= edge):
+            density = height * (1.1239 + 1.1328 / (stretch - 3.4)) / (bend / (edge * edge) + stretch)
+            if math.log(density) <= log_pmf(count, rate):
+                return int(count)

@@ -21,12 +21,15 @@ import numpy as np
 from evodrop._checks import Array, Floats
 from evodrop._kernels.compile import compiled, inlined
 from evodrop._kernels.poisson import (
+    LARGEST_RATE,
     SLOT_BITS,
     SLOT_MASK,
     UNIT_BITS,
     UNITS,
     build_tables,
-    rare_count,
+    count_of_remainder,
+    shape_of,
+    shaped_count,
     stirling,
     uniform,
 )
@@ -49,6 +52,7 @@ class RowNoise(NamedTuple):
     slots: Array  # for each non-zero, the slot of its feature
     scaled: Floats  # for each non-zero, its value over the rate of its feature
     row_rates: Floats  # for each row, the sum of the rates of its features
+    large: Floats  # (m, 4): each rate that has no table, and its shape; a slot without bits is a place in here
 
 
 def row_noise(noise: Noise | None, indptr: Array, indices: Array, data: Array) -> RowNoise:
@@ -59,8 +63,9 @@ def row_noise(noise: Noise | None, indptr: Array, indices: Array, data: Array) -
         indptr, indices, data: the matrix.
     """
     none, where, tables = np.zeros(0), np.zeros(0, np.uint32), np.zeros(0, np.uint16)
+    large = np.zeros((0, 4))
     if noise is None:
-        return RowNoise(CLEAN, 0, none, tables, where, none, none)
+        return RowNoise(CLEAN, 0, none, tables, where, none, none, large)
     chances, k = noise
     rates = np.maximum(chances if k is None else k * chances, LEAST)
     if not np.isfinite(rates).all():  # a kernel would draw for ever
@@ -70,11 +75,30 @@ def row_noise(noise: Noise | None, indptr: Array, indices: Array, data: Array) -
         where = np.zeros(len(rates), np.uint32)
     elif equal:  # one table serves all features
         where, tables = build_tables(rates[:1], np.zeros(1, np.int64))
+        large = number_large(rates[:1], where)
         where = np.repeat(where, len(rates))
     else:
         where, tables = build_tables(rates, indices)
-    cells = spread(indptr, indices, data, rates, where)
-    return RowNoise(DRAWN if k is not None else EQUAL if equal else KEPT, k or 0, rates, tables, *cells)
+        large = number_large(rates, where)
+    if len(tables) < len(large):  # a draw looks at its place there, too, though for nothing
+        tables = np.append(tables, np.zeros(len(large) - len(tables), np.uint16))
+    slots, scaled, row_rates = spread(indptr, indices, data, rates, where)
+    scheme = DRAWN if k is not None else EQUAL if equal else KEPT
+    return RowNoise(scheme, k or 0, rates, tables, slots, scaled, row_rates, large)
+
+
+@compiled
+def number_large(rates: Floats, where: Array) -> Floats:
+    """``large`` of a :class:`RowNoise`; the slots of its rates are changed to their places in it."""
+    large = np.empty(((rates > LARGEST_RATE[-1]).sum(), 4))
+    place = 0
+    for i in range(len(rates)):
+        if rates[i] > LARGEST_RATE[-1]:
+            stretch, bend, squeeze = shape_of(rates[i])
+            large[place, 0], large[place, 1], large[place, 2], large[place, 3] = rates[i], stretch, bend, squeeze
+            where[i] = place << SLOT_BITS
+            place += 1
+    return large
 
 
 @compiled
@@ -218,14 +242,16 @@ def draw_row(
     k: int,
     rate: float,
     key: np.uint64,
+    large: Floats,
     words: Array,
     units: Array,
     counts: Array,
+    places: Array,
     values: Floats,
 ) -> None:
     """values = the row from start to stop, whose rates sum to ``rate``, times its noise m_i / (k p_i). ``units`` are
     the words as 16-bit numbers."""
-    size = stop - start
+    size, rare = stop - start, 0
     for t in range((size + 3) >> 2):
         words[t] = hashed(key + U(t) * GOLDEN)
     total = np.int64(0)
@@ -239,12 +265,23 @@ def draw_row(
         other = entry & last
         # The bucket's own count below the threshold, else the other: without a branch, which is unpredictable.
         count = other ^ ((bucket ^ other) & ((low - (entry - other)) >> 63))
-        if count == last:
-            # Its words are far behind those of the tables, and 2^20 apart.
-            count = rare_count(rates[U(indices[U(start + j)])], bits, key, RARE + (U(j) << U(20)))
         counts[j] = count
         values[j] = scaled[U(start + j)] * count
         total += count
+        places[U(rare)] = j
+        rare += count == last
+    for r in range(rare):  # what the tables do not give; apart, so that the loop above has no branch
+        j = places[U(r)]
+        slot = np.int64(slots[U(start + j)])
+        bits, place = slot & SLOT_MASK, slot >> SLOT_BITS
+        word = RARE + (U(j) << U(20))  # the words are far behind those of the tables, and 2^20 apart
+        if bits == 0:
+            count = shaped_count(large[place, 0], large[place, 1], large[place, 2], large[place, 3], key, word)
+        else:
+            count = count_of_remainder(rates[U(indices[U(start + j)])], bits, uniform(key, word))
+        total += count - counts[j]
+        counts[j] = count
+        values[j] = scaled[U(start + j)] * count
     wanted = coupled_total(total, k, rate, key)
     if wanted != total:
         own_rates = np.empty(size)

@@ -42,6 +42,7 @@ from evodrop.noise import Noise, make_noise
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
 FALLING = ("linear", "adagrad")  # schedules whose step size falls to 0 by the end of a fit
+SLOWER, LEAST_STEP = 5.0, 1e-6  # what "adaptive" divides the step size by, and where it ends
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
 
 
@@ -71,6 +72,7 @@ class FitOptions(NamedTuple):
     patience: int
     verbose: bool
     falls: bool  # whether the step size falls to 0 by the end
+    adapts: bool  # whether a fit that is idle goes on with a smaller step
     records_error: bool  # of the clean training examples, after each epoch
 
     @classmethod
@@ -95,6 +97,7 @@ class FitOptions(NamedTuple):
             patience=estimator.n_iter_no_change,
             verbose=bool(estimator.verbose),
             falls=falls,
+            adapts=estimator.learning_rate == "adaptive",
             records_error=bool(estimator.record_train_error),
         )
 
@@ -383,7 +386,7 @@ class Progress:
 
     def __init__(self, model: Any, averages: bool, d: int, seed: int, adagrad: bool = False) -> None:
         self.model, self.averages, self.seed, self.adagrad = model, averages, seed, adagrad
-        self.squares, self.total_weight = np.zeros(d), 0.0
+        self.squares, self.total_weight, self.dtype = np.zeros(d), 0.0, np.dtype(np.float64)  # of the coefficients
         self.history: dict[str, list[float]] = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
     def moments(self, squares: Floats, weight: float) -> Floats:
@@ -407,7 +410,7 @@ class Progress:
 
 
 def descend(
-    take_round: Callable[[int, bool], tuple[float, float, float]],
+    take_round: Callable[[int, bool, FitOptions], tuple[float, float, float]],
     history: dict[str, list[float]],
     options: FitOptions,
     epochs: int,
@@ -417,8 +420,8 @@ def descend(
     """Rounds until they bring no gain, or ``watch`` says stop; gives the number of their epochs.
 
     Args:
-        take_round: takes some epochs, and whether to begin the average anew; gives loss, training error and validation
-            score, which is nan if there is none.
+        take_round: takes some epochs, whether to begin the average anew, and the options of now; gives loss, training
+            error and validation score, which is nan if there is none.
         history: gets a number of each kind for each round.
         options: when to stop, and what is averaged.
         epochs: how many at most.
@@ -431,14 +434,18 @@ def descend(
         while done < epochs:
             start, own = perf_counter(), min(local_epochs, epochs - done)
             restart = options.average == "tail" and len(history["loss"]).bit_count() == 1  # after 1, 2, 4, 8 rounds
-            loss, error, score = take_round(own, restart)
+            loss, error, score = take_round(own, restart, options)
             done += own
             for name, value in zip(history, (loss, error, score, perf_counter() - start), strict=True):
                 history[name].append(value)
             bar(done, f"loss {loss:.4g}" + (f"  error {error:.2%}" if not math.isnan(error) else ""))
             costs.append(loss if math.isnan(score) else -score)
-            if watch() or is_idle(costs, options.patience, options.tol):
+            stopped, idle = watch(), is_idle(costs, options.patience, options.tol)
+            if stopped or (idle and not (options.adapts and options.step.eta0 > LEAST_STEP)):
                 return done
+            if idle:
+                options = options._replace(step=options.step._replace(eta0=options.step.eta0 / SLOWER))
+                costs.clear()
     if options.tol is not None and not options.falls:
         message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
         warnings.warn(message, ConvergenceWarning, stacklevel=2)

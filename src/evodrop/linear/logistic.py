@@ -167,7 +167,8 @@ class MarginalClassifier(LinearClassifier):
             raise ValueError(f"X has a value of size {peak:.3g}, but {LARGEST:.0e} is the largest; scale the features")
         positives, ends = np.arange(params.shape[1]) + (params.shape[1] == 1), (float(self.alpha), self.fit_intercept)
         problem = Problem(X, codes, noisy, clean, positives, *ends, np.zeros((X.shape[1], 1)))
-        watch = Watch(self, self.max_iter, **details)
+        most = self.max_iter * len(positives)  # if the problems are solved one by one
+        watch = Watch(self, most, **details)
 
         def fitted(points: Floats) -> dict[str, Floats]:
             return {"coef_": points[:-1].T.astype(X.dtype), "intercept_": points[-1].copy()}

@@ -46,6 +46,16 @@ def has_probabilities(estimator: Any) -> bool:
     )
 
 
+def checked_start(values: Any, name: str, shape: tuple[int, ...]) -> Floats:
+    """Coefficients or intercepts to begin with, or a ValueError."""
+    found = np.asarray(values, np.float64)
+    if found.shape not in (shape, shape[1:]) or found.size != math.prod(shape):
+        raise ValueError(f"{name} has the shape {found.shape}, but for these data it takes {shape}")
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} holds values that are not finite; a fit begins with finite numbers")
+    return found.reshape(shape)
+
+
 class DropoutSGDClassifier(LinearClassifier):
     r"""A linear classifier trained by SGD on examples that are corrupted by dropout.
 
@@ -75,8 +85,9 @@ class DropoutSGDClassifier(LinearClassifier):
         alpha: L2 penalty alpha / 2 ||w||^2.
         learning_rate: "linear": eta0 at first, falling on a straight line to 0 at the end of the last epoch. "adagrad":
             the same, over the root of the sum of squares of each weight's gradients so far; the penalty shrinks all
-            weights alike. "invscaling": eta0 / t^power_t. "constant": eta0. ``partial_fit``, which has no last epoch,
-            does not let the steps of the first two fall.
+            weights alike. "invscaling": eta0 / t^power_t. "constant": eta0. "adaptive": eta0, a fifth of
+            that each time the rule below would stop the fit, and so on down to 1e-6. ``partial_fit``, which has no last
+            epoch, does not let the steps fall, but for "invscaling".
         eta0: the step size, or the first one.
         power_t: exponent of "invscaling".
         average: True: the model is the average of all iterates, as in Theorem 1. "tail": of those of the last epochs,
@@ -95,7 +106,7 @@ class DropoutSGDClassifier(LinearClassifier):
         verbose: 1 draws a progress bar.
 
     Attributes:
-        coef_, intercept_, classes_, n_features_in_: as usual.
+        coef_, intercept_, classes_, n_features_in_: as usual; ``coef_`` is float32 if X is.
         n_iter_: epochs of the last fit.
         t_: number of the next step, 1 at first.
         probs_: (d,) sampling probabilities; keep probabilities for "standard" and "water-filling"; None without noise.
@@ -120,7 +131,7 @@ class DropoutSGDClassifier(LinearClassifier):
         "match": [StrOptions(set(MATCHES))],
         "loss": [StrOptions(set(LOSSES))],
         "alpha": [NOT_NEGATIVE],
-        "learning_rate": [StrOptions({"constant", "invscaling", *FALLING})],
+        "learning_rate": [StrOptions({"constant", "invscaling", "adaptive", *FALLING})],
         "eta0": [POSITIVE],
         "power_t": [NOT_NEGATIVE],
         "average": ["boolean", StrOptions({"tail"})],
@@ -175,13 +186,20 @@ class DropoutSGDClassifier(LinearClassifier):
         self.warm_start, self.random_state, self.n_jobs, self.verbose = warm_start, random_state, n_jobs, verbose
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DropoutSGDClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, coef_init: Any = None, intercept_init: Any = None
+    ) -> DropoutSGDClassifier:
         """Learn from scratch, or with ``warm_start`` from the coefficients of the last fit.
+
+        The model keeps what it needs to predict: the iterates and the second moments are forgotten. ``partial_fit``
+        goes on from the coefficients.
 
         Args:
             X: (n, d) array or sparse matrix.
             y: (n,) classes.
             sample_weight: (n,) weights, not negative; each multiplies the step of its example.
+            coef_init: coefficients to begin with, in the shape of ``coef_``; for two classes (d,) will do.
+            intercept_init: intercepts to begin with, in the shape of ``intercept_``.
         """
         self._check_options()
         goes_on = self.warm_start and hasattr(self, "coef_")
@@ -189,10 +207,21 @@ class DropoutSGDClassifier(LinearClassifier):
         classes = np.unique(y)
         if goes_on:
             self._check_same_classes(classes)
-        self._begin(classes, X.shape[1])
+        check_classes(classes)
+        shape = 1 if len(classes) == 2 else len(classes), X.shape[1]
+        coef, intercept = np.broadcast_to(0.0, shape), np.broadcast_to(0.0, shape[:1])
         if goes_on:
-            self._progress.model.start_at(self.coef_, self.intercept_)
-        self._learn(X, y, weight, self.max_iter)
+            coef, intercept = self.coef_, self.intercept_
+        if coef_init is not None:
+            coef = checked_start(coef_init, "coef_init", shape)
+        if intercept_init is not None:
+            intercept = checked_start(intercept_init, "intercept_init", shape[:1])
+        self._begin(classes, X.shape[1])
+        self._progress.model.start_at(coef, intercept)
+        try:
+            self._learn(X, y, weight, self.max_iter)
+        finally:
+            del self._progress
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -206,11 +235,13 @@ class DropoutSGDClassifier(LinearClassifier):
             classes: all classes of all parts; needed in the first call.
             sample_weight: (n,) weights, not negative.
         """
-        known, first = self._known_classes(classes), not hasattr(self, "_progress")
-        X, y, weight = checked_examples(self, X, y, sample_weight, reset=first)
+        known, fitted = self._known_classes(classes), self._is_fitted()
+        X, y, weight = checked_examples(self, X, y, sample_weight, reset=not fitted)
         number_labels(y, known)  # before anything is changed
-        if first:
+        if not hasattr(self, "_progress"):
             self._begin(known, X.shape[1])
+            if fitted:
+                self._progress.model.start_at(self.coef_, self.intercept_, int(self.t_))
         self._learn(X, y, weight, 1, partial=True)
         return self
 
@@ -244,7 +275,7 @@ class DropoutSGDClassifier(LinearClassifier):
         """The classes of all parts, for partial_fit, after all checks that need no data."""
         self._validate_params()  # scikit-learn does so in the first call only
         self._check_options()
-        first = not hasattr(self, "_progress")
+        first, begun = not self._is_fitted(), hasattr(self, "_progress")
         known = np.unique(classes) if classes is not None else None if first else self.classes_
         if known is None:
             raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
@@ -254,11 +285,15 @@ class DropoutSGDClassifier(LinearClassifier):
         check_classes(known)
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
-        if not first and bool(self.average) != self._progress.averages:
+        if begun and bool(self.average) != self._progress.averages:
             raise ValueError(f"average is {self.average!r}, but it cannot be switched on or off after the first call")
-        if not first and (self.learning_rate == "adagrad") != self._progress.adagrad:
+        if begun and (self.learning_rate == "adagrad") != self._progress.adagrad:
             raise ValueError(f"learning_rate is {self.learning_rate!r}, but adagrad is chosen or not in the first call")
         return known
+
+    def _is_fitted(self) -> bool:
+        """Whether partial_fit has something to go on from: what it has begun, or the coefficients of a fit."""
+        return hasattr(self, "_progress") or hasattr(self, "coef_")
 
     def _begin(self, classes: Array, d: int) -> None:
         """Forget what was learned."""
@@ -279,10 +314,11 @@ class DropoutSGDClassifier(LinearClassifier):
         fraction = self.validation_fraction if self.early_stopping else None
         rows = split_rows(labels, weights.steps, fraction, progress.seed)
         options = options.over(epochs * len(rows.training))
-        watch = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight})
+        watch, progress.dtype = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight}), X.dtype
         descent = progress.descent(X, labels, weights, rows.training, options)
 
-        def take_round(_: int, restart: bool) -> tuple[float, float, float]:
+        def take_round(_: int, restart: bool, now: FitOptions) -> tuple[float, float, float]:
+            descent.options = now
             if restart:
                 model.restart_average()
             loss, error = descent.epoch(), math.nan
@@ -310,6 +346,8 @@ class DropoutSGDClassifier(LinearClassifier):
         """What a fit that ended now would have."""
         model = self._progress.model
         coef, intercept = model.coefficients()
+        with np.errstate(over="ignore"):
+            coef = coef.astype(self._progress.dtype, copy=False)
         if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
             raise overflow(model.step)
         return {"coef_": coef, "intercept_": intercept, "t_": float(model.step)}

@@ -95,7 +95,7 @@ def _drop(
     if values is not None and not (options.follows or options.independent):
         values = normalised(values)
     drawn = None
-    if output is not None and x.ndim == 2:
+    if output is not None:
         drawn = _drop_at_once(x, options, values, key, task, output)
     return drawn or _drop_in_steps(x, options, values, key, task, output)
 
@@ -118,19 +118,22 @@ def _drop_at_once(
 ) -> tuple[Array, Array] | None:
     """The usual call by few kernels: in a small layer, the steps of :func:`_drop_in_steps` cost more than the draws.
     None if a unit is not finite, none can be drawn, a count exceeds 255, or the draws are many."""
-    (size, d), threads, follows = x.shape, _threads(x), options.follows
+    (size, d), threads, follows = x.shape[:2], _threads(x), options.follows
     usual = _usual_call(options, values, d)
-    if usual is None:
+    if usual is None or (x.ndim == 3 and options.independent):
         return None
     how, _, _, k, _, bits = usual
     counts, scale = np.empty((size, d), np.uint8), np.empty(d, x.dtype)
-    if threads == 1 and size * (d + k) < WORK_PER_INTERRUPT and not (follows and values is not None):
+    given = follows and values is not None
+    if threads == 1 and x.ndim == 2 and size * (d + k) < WORK_PER_INTERRUPT and not given:
         each = (np.array([key], np.uint64), counts[None], scale[None], output[None])
         drawn = drop_each(how | task, x[None], *usual[1:], *each)
     else:
-        moments = NONE if how & MASK else values if follows and values is not None else second_moments(x)
+        moments = NONE if how & MASK else values if given else second_moments(x)
         plan = plan_usual(how & MASK > 0, moments, *usual[1:], scale)
-        arrays = {"x": x, "counts": counts, "scale": scale, "products": output, "plan": plan}
+        arrays = {"counts": counts, "scale": scale, "products": output, "plan": plan} | (
+            {"x": x} if x.ndim == 2 else {}
+        )
         drawn = len(plan) and run_section(how | task, threads, seed=key, bits=bits, k=k, **arrays)
     return (counts, scale) if drawn else None
 

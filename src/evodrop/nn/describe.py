@@ -143,7 +143,7 @@ def _units(call: Call) -> tuple[int, ...] | None:
     for kind, batched in CHANNELS.items():
         if isinstance(module, kind):  # of three dimensions, Dropout2d takes the second for the channels
             return (0 if x.ndim < batched and kind is not nn.Dropout2d else 1,)
-    dims: Any = getattr(module, "unit_dims", None), getattr(module, "batched", None)
+    dims: Any = getattr(module, "unit_dims", None), getattr(module, "shared_dims", None)
     return find_dims(x, *dims)[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from evodrop._checks import checked_integer
-from evodrop.nn._trace import DROPOUTS, kept_generators
+from evodrop.nn._trace import DROPOUTS, kept_generators, split_inputs
 from evodrop.nn.layers import Evolving
 from evodrop.nn.zoo import WeightAwareConv2d, WeightAwareLinear
 
@@ -149,8 +149,7 @@ def _has_dropout(module: nn.Module) -> bool:
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    kwargs = dict(inputs) if isinstance(inputs, Mapping) else {}
+    args, kwargs = split_inputs(inputs)
     for value in (*args, *kwargs.values()):
         if not isinstance(value, Tensor) or value.ndim == 0:
             raise TypeError(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -115,3 +118,23 @@ def test_a_client_that_is_closed_is_told(client):
 def test_an_error_on_a_worker_comes_back(client):
     with pytest.raises(ValueError, match="one class"), joblib_on(client):
         tune_step_size(ESTIMATOR, X, np.zeros(300))
+
+
+CLUSTER = """
+from time import sleep
+from distributed import LocalCluster
+cluster = LocalCluster(processes=False, n_workers=1, dashboard_address=":0", host="127.0.0.1", protocol="tcp")
+print(cluster.scheduler_address, flush=True)
+sleep(600)
+"""
+
+
+def test_a_scheduler_that_is_killed_in_the_middle_of_a_fit():
+    with subprocess.Popen([sys.executable, "-c", CLUSTER], stdout=subprocess.PIPE, text=True) as process:
+        address = process.stdout.readline().strip()
+        killer = threading.Timer(5.0, process.kill)
+        killer.start()
+        endless = DropoutSGDClassifier(max_iter=10**6, tol=None, learning_rate="constant")
+        with pytest.raises(ConnectionError, match=f"the Dask scheduler at {address} went away .* start it anew"):
+            DaskDropoutSGDClassifier(endless, cluster=address).fit(cut(X), Y)
+        killer.join()

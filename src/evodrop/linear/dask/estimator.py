@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -213,7 +214,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
     def _light_estimator(self) -> Any:
         """What a worker needs to predict, and no more."""
         model = copy(self.estimator_)
-        del model._progress
+        vars(model).pop("_progress", None)
         return model
 
     def _scored(self, name: str, X: Any) -> Any:
@@ -250,6 +251,7 @@ def connected(cluster: Any = None) -> Iterator[Any]:
         ValueError: cluster is 'tcp://localhost', but an address has a port, as 'tcp://host:8786'
     """
     client = _client(cluster)
+    address = client.scheduler.address
     try:
         with _thread_given_back(), client.as_current():
             try:  # by a task, which also asks a cluster that grows with its work to grow
@@ -259,7 +261,15 @@ def connected(cluster: Any = None) -> Iterator[Any]:
                     f"the scheduler at {client.scheduler.address} has no free worker after {WORKERS} seconds; "
                     f"start some with 'dask worker {client.scheduler.address}'"
                 ) from error
-            yield client
+            try:
+                yield client
+            except (Exception, CancelledError) as error:
+                if client.status == "running":
+                    raise
+                raise ConnectionError(
+                    f"the Dask scheduler at {address} went away in the middle of the work, and what it held is lost; "
+                    "start it anew with 'dask scheduler' and its workers with 'dask worker', then call again"
+                ) from error
     finally:
         if isinstance(cluster, str):
             client.close()

@@ -334,8 +334,9 @@ class Rounds:
         before = self.state = self._hold(progress.model)
         rounds = 0
 
-        def take_round(own: int, restart: bool) -> tuple[float, float, float]:
-            nonlocal before, rounds
+        def take_round(own: int, restart: bool, now: FitOptions) -> tuple[float, float, float]:
+            nonlocal before, recipe, rounds
+            recipe = recipe._replace(options=now)
             before = self._hold(self.state.result()) if rounds and rounds % CHECKPOINT == 0 else self.state
             sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, recipe, own).values()))
             self.state = self.client.submit(next_state, before, sums, own * longest, restart, pure=False)
