@@ -50,8 +50,8 @@ before = describe_dropout(model, images)
 print(before)
 
 # %%
-# ``convert_dropout`` swaps the layers. The table says what is left: a function is no layer, and stays. In sequences the
-# units are the last dimension, hence ``unit_dims=-1``. ``match="noise"`` keeps the noise level of what is replaced.
+# ``convert_dropout`` swaps the layers and keeps their noise level. The table says what is left: a function is no layer,
+# and stays unless ``functional=True`` is said. In sequences the units are the last dimension, hence ``unit_dims=-1``.
 
 convert_dropout(model, unit_dims=-1, match="noise")
 after = describe_dropout(model, images)

@@ -242,8 +242,8 @@ class DropoutLogisticRegression(MarginalClassifier):
 
     Args:
         dropout: the noise, which decides V. ``"per-entry"``: V = sum_i v_i x_i^2 w_i^2 with v_i = 1 / (kappa p_i), and
-            every example has probabilities of its own, p_i ~ sqrt(E x_i^2) |x_i|; kappa is such that the noise has the
-            variance of standard dropout. ``"data-dependent"``: multinomial with probabilities p_i that follow
+            every example has probabilities of its own, p_i ~ sqrt(E x_i^2) abs(x_i); kappa is such that the noise has
+            the variance of standard dropout. ``"data-dependent"``: multinomial with probabilities p_i that follow
             sqrt(E x_i^2), V = (sum_i x_i^2 w_i^2 / p_i - (w.x)^2) / k (Eq. (5)). ``"uniform"``: the same with equal
             p_i. ``"standard"``: V = sum_i x_i^2 w_i^2 rate / (1 - rate) (Wager et al., 2013). ``"water-filling"``:
             independent, V = sum_i x_i^2 w_i^2 (1 - pi_i) / pi_i, with keep probabilities pi_i = min(1, t sqrt(E x_i^2))
