@@ -149,6 +149,8 @@ def labels_of(scores: Floats) -> Array:
 
 def class_weights(class_weight: Any, classes: Array, masses: Array) -> Floats:
     """(C,): the weight of each class. "balanced" is n / (C n_c), where ``masses`` are the n_c, counted or weighted."""
+    if class_weight is None:
+        return np.ones(len(classes))
     if class_weight == "balanced":
         if not masses.all():
             rare = classes[masses == 0].tolist()[0]

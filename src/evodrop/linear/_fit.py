@@ -387,6 +387,7 @@ class Progress:
     def __init__(self, model: Any, averages: bool, d: int, seed: int, adagrad: bool = False) -> None:
         self.model, self.averages, self.seed, self.adagrad = model, averages, seed, adagrad
         self.squares, self.total_weight, self.dtype = np.zeros(d), 0.0, np.dtype(np.float64)  # of the coefficients
+        self.checked: list[Any] = []  # the parameters of the estimator that were found good
         self.history: dict[str, list[float]] = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
     def moments(self, squares: Floats, weight: float) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
+from operator import is_
 from typing import Any, ClassVar
 
 import numpy as np
@@ -273,9 +274,16 @@ class DropoutSGDClassifier(LinearClassifier):
 
     def _known_classes(self, classes: Any) -> Array:
         """The classes of all parts, for partial_fit, after all checks that need no data."""
-        self._validate_params()  # scikit-learn does so in the first call only
-        self._check_options()
         first, begun = not self._is_fitted(), hasattr(self, "_progress")
+        if begun:  # scikit-learn looks at them in the first call only, and it takes as long as the step of a row
+            now = [getattr(self, name) for name in self._parameter_constraints]
+            if not all(map(is_, now, self._progress.checked)) or not self._progress.checked:
+                self._validate_params()
+                self._check_options()
+                self._progress.checked = now
+        else:
+            self._validate_params()
+            self._check_options()
         known = np.unique(classes) if classes is not None else None if first else self.classes_
         if known is None:
             raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
