@@ -47,7 +47,7 @@ def second_moments(x: ArrayOrTensor) -> ArrayOrTensor:
 
 
 def sampling_probabilities(moments: ArrayOrTensor) -> ArrayOrTensor:
-    """p_i = sqrt(E x_i^2) / sum_j sqrt(E x_j^2), the probabilities of least risk bound (Proposition 3).
+    """p_i = sqrt(E x_i^2) / sum_j sqrt(E x_j^2), the probabilities that minimise the risk bound (Proposition 3).
 
     Examples:
         >>> sampling_probabilities(np.array([9.0, 1.0, 0.0]))

@@ -78,7 +78,7 @@ def test_its_panel_has_the_name_that_was_typed_and_runs_that_name_the_state_of_i
         (":Halving", "Empty module name"),
         ("sys:path", "has no attribute '__file__'"),
         ("mine:NUMBER", "it is 7"),
-        ("mine:of_no_layer", "to made 0.5 of its rate, but it makes an nn.Module"),
+        ("mine:of_no_layer", "to= returned 0.5 for its rate, but it has to return an nn.Module"),
     ],
 )
 def test_a_name_that_cannot_be_imported_is_one_sentence(folder, name, found):

@@ -53,6 +53,11 @@ def test_keeps_train_and_eval_mode_layer_by_layer():
     assert not model["head"][1].training
 
 
+def test_only_is_a_function():
+    with pytest.raises(TypeError, match="only is '2', but it takes a function"):
+        convert_dropout(nested(), only="2")
+
+
 def test_only_what_the_predicate_names():
     model = convert_dropout(nested(), only=lambda name, layer: name.startswith("head") and layer.p == 0.3)
     assert type(model["head"][1]) is EvolutionalDropout
@@ -210,7 +215,7 @@ def test_inputs_that_do_not_fit_leave_the_model_as_it_was():
 def test_a_function_that_makes_no_module_is_named_and_nothing_is_changed():
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2), nn.Dropout(0.3))
     made = iter([nn.Identity(), None])
-    with pytest.raises(TypeError, match=r"layer '2', Dropout\(p=0.3.*made None of its rate, but it makes an nn"):
+    with pytest.raises(TypeError, match=r"layer '2', Dropout\(p=0.3.*returned None for its rate, but it has to"):
         convert_dropout(model, lambda _: next(made))
     assert [type(layer) for layer in model] == [nn.Linear, nn.Dropout, nn.Dropout]
 

@@ -60,3 +60,29 @@ def test_what_is_wrong_is_a_sentence():
             RateSchedule(model(), **options)
     with pytest.raises(ValueError, match="dropout layers"):
         RateSchedule(model(), early=1).load_state_dict(RateSchedule(model()[:2], early=1).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kind": "cosine"}, "kind 'cosine'"),
+        ({"steps": 0}, "steps is 0"),
+        ({"last_step": -1}, "last_step is -1"),
+        ({"rates": {"0": 0.4, "1": float("nan"), "2": 0.5}}, "dropout rate is nan"),
+        ({"rates": None}, r"lacks \['rates'\]"),
+    ],
+)
+def test_a_state_that_is_wrong_changes_nothing(changed, message):
+    network = model()
+    schedule = RateSchedule(network, linear=10)
+    before = schedule.state_dict()
+    state = {name: value for name, value in (before | changed).items() if value is not None}
+    with pytest.raises(ValueError, match=message):
+        schedule.load_state_dict(state)
+    assert schedule.state_dict() == before
+    assert [layer.p for layer in network] == [0.4, 0.2, 0.5]
+
+
+def test_a_model_that_is_none_is_named():
+    with pytest.raises(TypeError, match="the model is None"):
+        set_rate(None, 0.5)

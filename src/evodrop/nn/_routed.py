@@ -21,7 +21,7 @@ class functional_dropout(TorchFunctionMode):  # noqa: N801  # a context manager,
     """Within a ``with`` block, every ``F.dropout`` in training is another dropout.
 
     So are ``torch.dropout`` and the ``nn.Dropout`` layers that are called inside. What no function of torch shows stays
-    as it is: dropout inside of fused attention, ``nn.LSTM`` and ``nn.MultiheadAttention``; :func:`describe_dropout`
+    as it is: dropout inside fused attention, ``nn.LSTM`` and ``nn.MultiheadAttention``; :func:`describe_dropout`
     lists it. Activation checkpointing calls code again in the backward pass: put that into the block, too, or let
     :func:`convert_dropout` do it. ``torch.compile`` traces it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -49,7 +50,7 @@ def convert_dropout(
     """Replace every ``nn.Dropout`` in ``model``, ``Dropout1d`` to ``3d`` and nested ones too, and return the model.
 
     Rate, noise level, train/eval mode and ``inplace`` are kept, and a layer used in two places stays one layer, unless
-    its neighbours count. Layers with p = 0 are switched off and stay as they are. Dropout that is no such layer stays
+    its neighbours count. Layers with p = 0 are switched off and stay as they are. Other dropout stays
     too: classes with a forward of their own, and what ``nn.LSTM``, ``nn.MultiheadAttention``, fused attention and
     ``F.dropout`` do inside. If nothing is swapped, a warning says what there is instead.
 
@@ -83,6 +84,11 @@ def convert_dropout(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"convert_dropout: model is {model!r:.200}, but it takes an nn.Module")
+    if only is not None and not callable(only):
+        raise TypeError(
+            f"convert_dropout: only is {only!r:.200}, but it takes a function of (name, module); "
+            "lambda name, module: name == '2' picks one layer"
+        )
     make = checked_target("convert_dropout", to)
     if to == "data-dependent" and options.get("probs") is None:
         raise ValueError(
@@ -146,14 +152,18 @@ class _Swaps:
     ) -> None:
         self.model, self.make, self.chosen, self.options = model, make, chosen, options
         self.needs = sorted(getattr(make, "needs", ()))
-        self.calls = surroundings_by_order(model) if trace is None else trace.surroundings
-        self.traced = trace is not None
+        self.trace = trace
         self.shapes = {} if trace is None else {call.module: call.shape for call in trace.calls}
         self.new: dict[Slot, nn.Module] = {}
         self.slots: dict[nn.Module, list[Slot]] = {module: [] for module in chosen}
         for slot, module in _slots_of(model):
             if module in chosen:
                 self.slots[module].append(slot)
+
+    @cached_property
+    def calls(self) -> dict[Slot, list[Surroundings]]:
+        """The surroundings of each slot: by the recorded pass, else by the order in an ``nn.Sequential``."""
+        return surroundings_by_order(self.model) if self.trace is None else self.trace.surroundings
 
     def find(self) -> None:
         """Make the layers of all places, or raise an error that names all that do not fit."""
@@ -198,14 +208,14 @@ class _Swaps:
         """The surroundings of a layer: of each side what it needs, or what is there alone wherever it is used."""
         calls = self.calls.get(slot, [])
         if self.needs and not calls:
-            reason = "it is never called" if self.traced else "it is in no nn.Sequential; give inputs= to find it"
+            reason = "it is never called" if self.trace else "it is in no nn.Sequential; give inputs= to find it"
             raise self._unplaceable(module, reason)
         first = calls[0] if calls else Surroundings(None, None)
         unlike = {side for side in SIDES if any(getattr(call, side) != getattr(first, side) for call in calls)}
         for side in self.needs:
             if getattr(first, side) is None:
                 reason = f"no single layer with weights is known {side} it: another kind of layer or operation is there"
-                raise self._unplaceable(module, reason + ("" if self.traced else ", or inputs= is needed to find it"))
+                raise self._unplaceable(module, reason + ("" if self.trace else ", or inputs= is needed to find it"))
             if side in unlike:
                 reason = f"it is used in {len(calls)} places with different neighbours; give each a dropout of its own"
                 raise self._unplaceable(module, reason)
@@ -234,7 +244,8 @@ class _Swaps:
         layer: Any = site.dropout
         if not isinstance(layer, nn.Module):
             raise TypeError(
-                f"convert_dropout: {self._title(module)}: to made {layer!r:.200} of its rate, but it makes an nn.Module"
+                f"convert_dropout: {self._title(module)}: to= returned {layer!r:.200} for its rate, but it has to "
+                "return an nn.Module"
             )
         if module.inplace and not isinstance(layer, nn.Identity):
             vars(layer)["inplace"] = True

@@ -71,7 +71,7 @@ def describe_dropout(model: nn.Module, *inputs: Any, **kwargs: Any) -> DropoutTa
 
     The model is called once, without gradients; its parameters, buffers, flags and hooks and all generators stay as
     they were. What is found: dropout layers of torch, of evodrop and its zoo; ``F.dropout`` and its relatives, with the
-    line that calls them; attention with dropout; the dropout inside of ``nn.LSTM``, ``nn.GRU``, ``nn.RNN`` and
+    line that calls them; attention with dropout; the dropout inside ``nn.LSTM``, ``nn.GRU``, ``nn.RNN`` and
     ``nn.MultiheadAttention``; and masks that code draws by ``bernoulli_``, as stochastic depth does.
 
     Args:
@@ -131,7 +131,7 @@ def _remark(function: str | None, p: float | None, module: nn.Module) -> str:
 
 
 def _units(call: Call) -> tuple[int, ...] | None:
-    """The dimensions that are units; None for what is dropped inside of a layer or a function."""
+    """The dimensions that are units; None for what is dropped inside a layer or a function."""
     x, module = torch.empty(call.shape, device="meta"), call.module
     if call.function is not None or not call.shape:
         return None

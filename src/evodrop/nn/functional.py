@@ -47,7 +47,7 @@ def multinomial_dropout(
         k: number of draws, instead of the number that ``p`` and ``match`` give.
         match: what k is matched to. ``"draws"``: the paper's k = d (1 - p). ``"distinct"``: a share 1 - p of the units
             that can be drawn survives on average. ``"noise"``: E||x * noise||^2 is that of standard dropout at the
-            same p.
+            same p. The largest k is 2^30; a match that asks for more takes that.
         uniform_mix: share of uniform probability mixed in, from 0 to 1. It bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.
@@ -149,7 +149,7 @@ def bernoulli_dropout(
     shared_dims: UnitDims = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Multiply each unit by independent noise; without ``keep`` this is standard dropout, by our kernel.
+    r"""Multiply each unit by independent noise; without ``keep`` this is standard dropout, computed by our kernel.
 
     .. math:: \hat x_i = x_i b_i / \pi_i, \qquad b_i \sim \mathrm{Bernoulli}(\pi_i)
 

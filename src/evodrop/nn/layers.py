@@ -43,8 +43,8 @@ FOLLOWED = ("batch", "running")
 class _NoiseLayer(_DropoutNd):
     """What the layers share: which dimensions are units, and one vector in the state_dict, ``held`` by its name.
 
-    It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer that
-    was made without one takes that of a state_dict.
+    It stays float32 or wider when the model turns to half precision, where a small number would vanish. A layer
+    made without one takes it from a state_dict.
     """
 
     held: str
@@ -99,7 +99,7 @@ class _NoiseLayer(_DropoutNd):
 
 
 class BernoulliDropout(_NoiseLayer):
-    """Independent noise: standard dropout by our kernel, or with a keep probability per unit.
+    """Independent noise: standard dropout computed by our kernel, or with a keep probability per unit.
 
     Args:
         p: fraction of the units to drop, in [0, 1].
@@ -402,7 +402,7 @@ class EvolutionalDropout(Evolving):
             model. Copies and pickles of the layer do not have it.
         momentum: share of the newest batch in the running second moments, in (0, 1], which the layer remembers as batch
             normalisation does: those of step t are sum_s (1 - momentum)^(t - s) sum_j x_sj^2 / sum_s (1 - momentum)^(t
-            - s) n_s. ``running_moments`` has them, and the state_dict their sums. Default: nothing is remembered.
+            - s) n_s. ``running_moments`` holds them, and the state_dict their sums. Default: nothing is remembered.
         follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
             moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
 

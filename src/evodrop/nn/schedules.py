@@ -13,13 +13,14 @@ from evodrop.nn._trace import DROPOUTS
 __all__ = ["RateSchedule", "set_rate"]
 
 Only = Callable[[str, nn.Module], bool] | None
+KINDS = ("early", "late", "linear")
 
 
 def set_rate(model: nn.Module, p: float, only: Only = None) -> int:
     """Set the rate of the dropout layers of ``model``, torch's and ours, and return how many were set.
 
     Layers whose rate is learned, or that have ``k`` or ``keep`` instead of a rate, stay as they are, and so does the
-    dropout inside of ``nn.LSTM`` and ``nn.MultiheadAttention``.
+    dropout inside ``nn.LSTM`` and ``nn.MultiheadAttention``.
 
     Args:
         model: changed in place.
@@ -72,7 +73,7 @@ class RateSchedule:
         linear: int | None = None,
         only: Only = None,
     ) -> None:
-        given = {"early": early, "late": late, "linear": linear}
+        given = dict(zip(KINDS, (early, late, linear), strict=True))
         chosen = {kind: steps for kind, steps in given.items() if steps is not None}
         if len(chosen) != 1:
             raise ValueError(f"RateSchedule takes one of early, late and linear, but was given {chosen or 'none'}")
@@ -98,13 +99,19 @@ class RateSchedule:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from there; the layers get the rate of that step, since a model's own state_dict holds none."""
-        names = set(state_dict["rates"])
-        if names != set(self.layers):
+        if missing := {"kind", "steps", "last_step", "rates"} - set(state_dict):
+            raise ValueError(f"the state lacks {sorted(missing)}; load what RateSchedule.state_dict() gave")
+        kind, rates = state_dict["kind"], dict(state_dict["rates"])
+        if set(rates) != set(self.layers):
             raise ValueError(
-                f"the state is of a model with dropout layers {sorted(names)}, but this one has {sorted(self.layers)}"
+                f"the state is of a model with dropout layers {sorted(rates)}, but this one has {sorted(self.layers)}"
             )
-        self.kind, self.steps, self.last_step = (state_dict[name] for name in ("kind", "steps", "last_step"))
-        self.rates = dict(state_dict["rates"])
+        if kind not in KINDS:
+            raise ValueError(f"the state is of kind {kind!r}, but a schedule is one of {', '.join(map(repr, KINDS))}")
+        rates = {name: checked_rate(rate, closed=True) for name, rate in rates.items()}
+        steps = checked_integer(state_dict["steps"], "steps", "the number of steps")
+        done = checked_integer(state_dict["last_step"], "last_step", "the number of steps taken", least=0)
+        self.kind, self.steps, self.last_step, self.rates = kind, steps, done, rates
         self._apply()
 
     def _apply(self) -> None:
@@ -116,6 +123,8 @@ class RateSchedule:
 
 def _rated(model: nn.Module, only: Only) -> dict[str, Any]:
     """Dropout layers by name whose rate decides how much they drop."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is {model!r:.200}, but it is an nn.Module")
     layers = {
         name: layer
         for name, layer in model.named_modules()

@@ -35,7 +35,7 @@ class Predictions(NamedTuple):
 def mc_dropout(model: nn.Module) -> Iterator[None]:
     """Within a ``with`` block the dropouts of ``model`` are on, and all else is in eval mode: batch norm too.
 
-    It turns on dropout layers of torch, of evodrop and its zoo, and the dropout inside of ``nn.LSTM``, ``nn.GRU``,
+    It turns on dropout layers of torch, of evodrop and its zoo, and the dropout inside ``nn.LSTM``, ``nn.GRU``,
     ``nn.RNN`` and ``nn.MultiheadAttention``. Layers that remember running moments (``momentum``) follow them, and the
     data do not move them. Afterwards every module has the mode that it had, also after an error. What is no layer,
     such as ``F.dropout(x, training=self.training)``, stays off; :func:`describe_dropout` lists it.
@@ -88,7 +88,7 @@ def mc_predict(
     Every row has masks of its own. The seed fixes everything for a given ``batch_size``, and torch's generators are
     left as they were. With ``consistent=True`` a sample is one function: all rows of it have the same masks, in
     whatever batch they are, as batch active learning needs it. Rows then pass one by one, each from the
-    same state of the generators, which takes a pass per row and sample; any dropout can do so but for those that follow
+    same state of the generators, which takes a pass per row and sample; every dropout can, except those that follow
     the batch without running moments.
 
     Args:
@@ -112,7 +112,7 @@ def mc_predict(
     args, kwargs = _arguments(inputs)
     sizes = {len(tensor) for tensor in (*args, *kwargs.values())}
     if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(f"inputs have {sorted(sizes)} rows, but they take as many each, and at least one")
+        raise ValueError(f"inputs have {sorted(sizes)} rows, but all take the same number, at least one")
     rows = sizes.pop()
     size = rows if batch_size is None else checked_integer(batch_size, "batch_size", "the number of rows at a time")
     if consistent:
