@@ -30,7 +30,7 @@ class Replayed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         seed, probs = draw_seed(x.device), sampling_probabilities(second_moments(x.detach()))
         drawn = [
-            noise(share, probs, *Options(0.5), [1], [], seed + rank * RANK_STEP % 2**63)
+            noise(share, probs, *Options(0.5), [1], [], seed + rank * RANK_STEP % 2**63, None)
             for rank, share in enumerate(x.detach().split(LEARNED))
         ]
         return x * torch.cat(drawn)

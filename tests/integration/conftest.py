@@ -10,7 +10,7 @@ import pytest
 import torch
 
 HERE = all(importlib.util.find_spec(name) for name in ("timm", "transformers", "peft", "lightning", "skorch"))
-collect_ignore_glob = [] if HERE else ["test_*.py"]
+collect_ignore_glob = [] if HERE else ["*.py"]
 
 
 @pytest.fixture(autouse=True)

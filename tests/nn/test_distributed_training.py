@@ -32,7 +32,7 @@ class Replayed(nn.Module):
         probs, seed = sampling_probabilities(second_moments(x.detach())), draw_seed(x.device)
         seeds = [seed + rank * RANK_STEP % 2**63 for rank in range(len(SHARES))]
         parts = zip(x.detach().split(SHARES), seeds, strict=True)
-        return x * torch.cat([noise(part, probs, *Options(0.5), [1], [], own) for part, own in parts])
+        return x * torch.cat([noise(part, probs, *Options(0.5), [1], [], own, None) for part, own in parts])
 
 
 def network(make=lambda: EvolutionalDropout(0.5)):

@@ -81,7 +81,8 @@ def test_mc_dropout_wrappers_find_it(module, function):
         if isinstance(layer, _DropoutNd):
             layer.train()
     x = torch.rand(6, 4)
-    assert (model(x) != model(x)).any()
+    first = model(x)
+    assert any((model(x) != first).any() for _ in range(20))  # a shared mask may well repeat
 
 
 def test_print_shows_the_rate_and_what_is_not_usual():

@@ -366,7 +366,7 @@ def _noise_shape(shape: torch.Size, shared: Sequence[int]) -> Sequence[int]:
 
 def _from_rows(rows: Tensor, shape: Sequence[int], last: Sequence[int]) -> Tensor:
     """Rows as a view of the shape that they were made of; ``last`` are the dimensions that their columns hold."""
-    if rows.shape == shape:  # as most layers have it
+    if rows.shape == shape and tuple(last) == (1,):  # as most layers have it
         return rows
     order = _order(len(shape), last)
     return rows.view([shape[dim] for dim in order]).permute([order.index(dim) for dim in range(len(shape))])

@@ -48,7 +48,12 @@ def global_moments(input: Tensor, unit_dims: UnitDims = None, process_group: Any
     return moments_of(all_reduce_sums(local_sums(input, checked_dims(input, unit_dims)), process_group))
 
 
-def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = ()) -> Tensor:
+def local_sums(
+    input: Tensor,
+    units: Sequence[int],
+    positions: Sequence[int] = (),
+    remedy: str = "scale the input, or do without momentum and sync",
+) -> Tensor:
     """(d + 1,): the sum of the squares of each unit, and how many squares that were."""
     d = count_units(input, units)
     if input.numel() == 0:
@@ -57,7 +62,7 @@ def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = (
     if input.device.type == "cpu" and not opaque and _torch.in_range(rows) is not rows:
         raise ValueError(
             "the squares of the input over- or underflow in float64, so they cannot be summed over batches or "
-            "processes; scale the input, or do without momentum and sync"
+            f"processes; {remedy}"
         )
     by_numba = not opaque and uses_numba(input.device)
     squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)

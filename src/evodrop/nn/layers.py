@@ -58,6 +58,8 @@ class _NoiseLayer(_DropoutNd):
         if known or not self.training or getattr(input, "ndim", 0) != 3 or torch.compiler.is_compiling():
             return
         self._has_asked = True
+        if input.is_nested:  # refused below
+            return
         n, t, c = input.shape
         warnings.warn(
             f"{self}: the input has shape ({n}, {t}, {c}), and without unit_dims each of its {n} examples is one set "
@@ -501,7 +503,7 @@ def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
     for batch in _tensors([data] if isinstance(data, (np.ndarray, Tensor)) else data):
         if batch.numel() == 0:
             continue
-        sums = local_sums(batch.double(), *F.find_dims(batch, **dims))
+        sums = local_sums(batch.double(), *F.find_dims(batch, **dims), remedy="scale the data")
         if total is not None and len(total) != len(sums):
             raise ValueError(
                 f"a batch of shape {tuple(batch.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
