@@ -65,7 +65,8 @@ def read_curves(folders: Iterable[Path]) -> list[Curve]:
             curves = [_curve(folder / name, *lines, lines[1]) for name, lines in read_kept(folder).items()] + curves
         elif not paths:
             raise RecordsError(
-                f"there is no run in {str(folder)!r}: it holds no {KEPT}, and neither it nor a folder in it holds {RECORDS}"
+                f"there is no run in {str(folder)!r}: it holds no {KEPT}, and neither it nor a folder in it holds "
+                f"{RECORDS}"
             )
         found |= {curve.folder.resolve(): curve for curve in curves}
     return [curve for curve in found.values() if len(curve.iterations)]
