@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "definitions", "lab", "linear", "nn", "noise", "sampling", "theory"]
 
 
