@@ -34,6 +34,7 @@ LAYERS = {  # size, channels in and out
     "local3, CIFAR-100": (8, 64, 64),
     "local4, CIFAR-100": (8, 64, 32),
 }
+SHAPES = tuple(LAYERS)
 OURS, PATCHES, BATCHED, SQUARE = "LocallyConnected2d", "unfold and einsum", "batched product", "square matrices"
 METHODS = {STANDARD: "standard", EVOLUTIONAL: "evolutional"}
 NETWORKS_RACED = ("mnist", "svhn", "cifar10", "cifar100", "cifar10-nobn")
@@ -110,12 +111,11 @@ def table_of(title: str, races: Races, peer: str) -> Table:
     return table
 
 
-def measure(rounds: int, names: Sequence[str]) -> tuple[Races, Races]:
+def measure(rounds: int, shapes: Sequence[str], names: Sequence[str]) -> tuple[Races, Races]:
     torch.set_num_threads(1)
     with Progress(console=Console(stderr=True)) as progress:
         layers = {
-            title: race(contestants(*shape), rounds)
-            for title, shape in progress.track(LAYERS.items(), description="layers")
+            title: race(contestants(*LAYERS[title]), rounds) for title in progress.track(shapes, description="layers")
         }
         steps = {
             name: race({title: step_of(name, method) for title, method in METHODS.items()}, rounds)
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a look, with few rounds and one network")
     parser.add_argument("--json", type=Path, default=Path("build/bench/networks.json"), help="default: %(default)s")
     asked, about = parser.parse_args(), machine()
-    layers, steps = measure(2, ["cifar10"]) if asked.quick else measure(12, NETWORKS_RACED)
+    layers, steps = measure(1, SHAPES[:1], ["cifar10"]) if asked.quick else measure(12, SHAPES, NETWORKS_RACED)
     claims, heading = claims_of(layers, steps), ", ".join(f"{name} {value}" for name, value in about.items())
     tables = [table_of("a layer, forward + backward", layers, SQUARE), table_of("a training step", steps, STANDARD)]
     Console(width=120, highlight=False).print(heading, *tables, claims_table(claims, "1 thread"))

@@ -16,6 +16,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from filelock import FileLock
 from helpers.browser import COMMAND, Browser
 from helpers.legible import FAINT, TOO_SMALL
 from sphinx.util.inventory import InventoryFile
@@ -32,8 +33,19 @@ in_a_browser = pytest.mark.skipif(COMMAND is None, reason="there is no Chromium 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site without the runs of the gallery, which has a test of its own. Made in a copy: Sphinx writes to docs."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("site")
+    """The site without the runs of the gallery, which has a test of its own. It is made once for all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with FileLock(shared / "site.lock"):
+        if not (shared / "site").exists():
+            made = tmp_path_factory.mktemp("site")
+            build_site(tmp_path_factory.mktemp("tree"), made)
+            made.rename(shared / "site")
+    return shared / "site"
+
+
+def build_site(tree, out):
+    """In a copy of what it needs, since Sphinx writes to docs."""
     for name in ("docs", "results"):  # copied, since MyST follows symbolic links
         made = shutil.ignore_patterns("_build", "auto_gallery", "generated", "sg_execution_times.rst", "*.gz")
         shutil.copytree(ROOT / name, tree / name, ignore=made)
@@ -47,7 +59,6 @@ def site(tmp_path_factory):
         [*command, tree / "docs", out], capture_output=True, text=True, timeout=600, check=False, cwd=tree
     )
     assert (run.returncode, run.stderr) == (0, "")
-    return out
 
 
 @pytest.fixture(scope="module")
