@@ -175,12 +175,13 @@ def checked_examples(X: Any, name: str = "X") -> tuple[Examples, Floats]:
             f"{name} has shape {examples.shape}, but it takes at least one example: (n, d), n, d >= 1; one example is "
             f"{name}[None, :], and blocks of rows are an iterator, iter(blocks)"
         )
-    if not np.isfinite(abs(examples).max()):
-        raise ValueError(f"{name} has a value that is nan or infinite, but its values are finite; remove such examples")
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         moments = second_moments(examples)
-        if not np.isfinite(moments.sum()):
-            raise ValueError(f"{name} has values whose squares overflow; divide {name} by its largest value")
+        finite = np.isfinite(moments.sum())
+    if not finite and not np.isfinite(abs(examples).max()):
+        raise ValueError(f"{name} has a value that is nan or infinite, but its values are finite; remove such examples")
+    if not finite:
+        raise ValueError(f"{name} has values whose squares overflow; divide {name} by its largest value")
     return examples, moments
 
 

@@ -17,7 +17,6 @@ from evodrop.definitions import bernoulli_noise, multinomial_noise
 from evodrop.noise import Noise, normalised
 from evodrop.theory.bounds import Examples, added_norm, checked_model, checked_moments, checked_noise, checked_weights
 
-METHODS = ("auto", "exact", "sample")
 CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes with method="auto"
 MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 
@@ -59,8 +58,8 @@ def regularizer(
         0.1907
     """
     w, X, noise = checked_model(w, X, noise)
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
+    if method not in ("auto", "exact", "sample"):
+        raise ValueError(f"method is {method!r}, but it takes one of 'auto', 'exact', 'sample'")
     portion = max(1, CELLS // max(X.shape))
     if method == "exact" or (method == "auto" and n_outcomes(noise) * X.shape[1] <= CELLS):
         values, pmf = outcomes(noise)

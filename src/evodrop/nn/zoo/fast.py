@@ -59,7 +59,7 @@ def moments_of_relu(moments: Moments) -> Moments:
         \mathrm{Var} = s^2 \bigl(\Phi + r^2 \Phi (1 - \Phi) + r \varphi (1 - 2 \Phi) - \varphi^2\bigr)
 
     Args:
-        moments: of z; where the variance is 0, z is its mean. Dtypes stay.
+        moments: of z; where the variance is 0, z is its mean. Both keep their dtype.
 
     Examples:
         >>> after = moments_of_relu(Moments(torch.zeros(1), torch.ones(1)))
