@@ -63,11 +63,11 @@ BAD_MASSES = [
 ]
 
 NO_NUMBERS = [
-    (np.array([1.0j, 2.0]), "{} is an array of complex128, but it takes real numbers; take absolute values"),
-    (np.array(["1", "2"]), "{} is an array of <U1, but it takes real numbers"),
-    (np.array([1, 2], "M8[Y]"), r"{} is an array of datetime64\[Y\], but it takes real numbers"),
-    ({"a": 1}, r"{} is \{'a': 1\} \(.*\), but it takes real numbers"),
-    ([[1.0], [2.0, 3.0]], r"{} is \[\[1.0\], \[2.0, 3.0\]\] \(.*\), but it takes real numbers"),
+    (np.array([1.0j, 2.0]), r"{} is array\(.*\), but it takes real numbers: Cannot cast .*complex128"),
+    (np.array(["1", "2"]), r"{} is array\(.*\), but it takes real numbers: Cannot cast .*U1"),
+    (np.array([1, 2], "M8[Y]"), r"{} is array\(.*\), but it takes real numbers: Cannot cast .*M8\[Y\]"),
+    ({"a": 1}, r"{} is \{'a': 1\}, but it takes real numbers: Cannot cast"),
+    ([[1.0], [2.0, 3.0]], r"{} is \[\[1.0\], \[2.0, 3.0\]\], but it takes real numbers: .*inhomogeneous"),
 ]
 
 
@@ -109,9 +109,9 @@ ROWS = list(
             [
                 ([np.nan, 1.0], r"w\[0\] is nan, but weights are finite"),
                 ([1.0, -np.inf], r"w\[1\] is -inf, but weights are finite"),
-                ([1.0], r"w has 1 units, but (X|moments) 2; both take one value per unit"),
-                ([], r"w has shape \(0,\), but it takes one weight per unit: shape \(d,\), d >= 1"),
-                ([[1.0, 2.0]], r"w has shape \(1, 2\), but it takes one weight per unit: shape \(d,\), d >= 1"),
+                ([1.0], r"w has shape \(1,\), but it takes one weight per unit of (X|moments): shape \(2,\)"),
+                ([], r"w has shape \(0,\), but it takes one weight per unit of (X|moments): shape \(2,\)"),
+                ([[1.0, 2.0]], r"w has shape \(1, 2\), but it takes one weight per unit of (X|moments): shape \(2,\)"),
             ],
         ),
         (
@@ -147,7 +147,7 @@ def test_bad_values_are_named(function, value, message):
 
 THREE = Noise([0.2, 0.3, 0.5], 2)
 LOST = r"^unit 1 is not always zero, but the noise never keeps it, .*; give every such unit a positive probability"
-NOT_A_NOISE = r"^noise is {}, but it takes a Noise\(chances, k\), such as evodrop.noise.make_noise gives"
+NOT_A_NOISE = r"^noise is {}, but it takes a Noise\(chances, k\); evodrop.noise.make_noise makes one"
 LENGTHS = r"^{} has {} units, but {} {}; both take one value per unit"
 
 
@@ -166,7 +166,7 @@ LENGTHS = r"^{} has {} units, but {} {}; both take one value per unit"
         (lambda: theory.regularizer_bound(W, [1.0, 1.0], THREE), LENGTHS.format("moments", 2, "the noise", 3)),
         (lambda: theory.noise_covariance([1.0], NOISE), LENGTHS.format("x", 1, "the noise", 2)),
         (lambda: theory.tight_probabilities([1.0, 0.0], [0.0, 1.0]), "^w is 0 wherever moments are positive"),
-        (lambda: report(iter([X, np.ones((2, 3))])), LENGTHS.format("the block of rows from 2 on", 3, "the first", 2)),
+        (lambda: report(iter([X, np.ones((2, 3))])), "^the block of rows from 2 on has 3 units, the first 2"),
         (lambda: report(iter([])), "^X has no examples, but a prediction takes at least one"),
         (lambda: report(np.zeros((3, 2))), "^X or its squares are 0 in all of its 3 examples"),
         (lambda: report(sparse.csr_array((3, 2))), "^X or its squares are 0 in all of its 3 examples"),
@@ -202,9 +202,15 @@ def test_bad_constants_of_theorem_1_are_named(function, change, message):
     ("options", "message"),
     [
         ({"method": "guess"}, "^method is 'guess', but it takes one of 'auto', 'exact', 'sample'"),
-        ({"method": "sample", "n_samples": 1}, "^n_samples is 1, but a standard error takes an integer of at least 2"),
+        (
+            {"method": "sample", "n_samples": 1},
+            "^n_samples is 1, but the number of draws .* is an integer of at least 2",
+        ),
         *[
-            ({"method": "sample", "n_samples": n}, f"^n_samples is {n!r}, but a standard error takes an integer of at")
+            (
+                {"method": "sample", "n_samples": n},
+                f"^n_samples is {n!r}, but the number of draws .* is an integer of at",
+            )
             for n in (-5, 2.5, True, None)
         ],
     ],
@@ -221,7 +227,7 @@ def test_what_cannot_be_enumerated_is_refused_at_once(noise):
         lambda: outcomes(noise),
         lambda: theory.regularizer(np.ones(d), np.ones((1, d)), noise, method="exact"),
     ):
-        with pytest.raises(ValueError, match=f"the noise of {d} units has inf outcomes, .* sample the noise instead"):
+        with pytest.raises(ValueError, match=rf"\S+e\+\d+ outcomes of {d} units .*; sample the noise"):
             enumerate_all()
 
 
@@ -239,7 +245,10 @@ def test_auto_samples_where_a_table_of_outcomes_would_be_large():
     [
         (lambda: theory.regularizer(W, X, "standard"), NOT_A_NOISE.format("'standard'")),
         (lambda: theory.regularizer_bound(W, [1.0, 1.0], EVEN), NOT_A_NOISE.format(r"\[0\.5, 0\.5\]")),
-        (lambda: report("train.svm"), r"^X is 'train\.svm', but .* themselves; evodrop\.linear\.iter_svmlight reads a"),
+        (
+            lambda: report("train.svm"),
+            r"^X is 'train\.svm', but it takes the examples; evodrop\.linear\.iter_svmlight reads a",
+        ),
         (lambda: report(Path("train.svm")), r"^X is PosixPath\('train\.svm'\), but .*iter_svmlight reads a file"),
         (lambda: theory.noise_covariance(X, NOISE), r"^x has shape \(2, 2\), but it takes one example: shape \(d,\)"),
         (

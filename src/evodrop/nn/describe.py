@@ -13,7 +13,7 @@ from torch import nn
 from evodrop.nn._noise import checked_dims
 from evodrop.nn._trace import ATTENTION, MASKS, Call, trace_forward
 from evodrop.nn.functional import find_dims
-from evodrop.nn.zoo._base import NoisyConv2d, WeightedDropout
+from evodrop.nn.zoo._base import WeightedDropout
 
 __all__ = ["DropoutRecord", "DropoutTable", "describe_dropout"]
 
@@ -136,7 +136,7 @@ def _units(call: Call) -> tuple[int, ...] | None:
     if call.function is not None or not call.shape:
         return None
     if isinstance(module, WeightedDropout):
-        by_class = (-3, -2, -1) if isinstance(module, NoisyConv2d) else -1
+        by_class = (-3, -2, -1) if isinstance(module, nn.Conv2d) else -1
         return checked_dims(x, by_class)
     if isinstance(module, nn.FeatureAlphaDropout):
         return (min(1, x.ndim - 1),)

@@ -5,42 +5,18 @@ Throughout, the loss is log(1 + exp(-y w.x)), E_D is the mean over the rows of X
 
 from __future__ import annotations
 
-import math
-import numbers
-from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, gammaln, xlogy
+from scipy.special import comb, exp2, expit, gammaln, xlogy
 
-from evodrop._checks import ArrayOrTensor, Floats
+from evodrop._checks import ArrayOrTensor, Floats, checked_integer
 from evodrop.definitions import bernoulli_noise, multinomial_noise
 from evodrop.noise import Noise, normalised
-from evodrop.theory.bounds import (
-    Examples,
-    added_norm,
-    as_floats,
-    check_length,
-    check_unbiased,
-    checked_examples,
-    checked_moments,
-    checked_noise,
-    finite_moments,
-)
+from evodrop.theory.bounds import Examples, added_norm, checked_model, checked_moments, checked_noise, checked_weights
 
-__all__ = [
-    "Estimate",
-    "outcomes",
-    "regularizer",
-    "regularizer_bound",
-    "regularizer_taylor",
-    "regularizer_tight_bound",
-    "tight_probabilities",
-]
-
-METHODS = ("auto", "exact", "sample")
 CELLS = 4_000_000  # numbers held at a time, and in a table of outcomes with method="auto"
 MOST_CELLS = 20_000_000  # numbers in the table of all outcomes
 
@@ -76,30 +52,23 @@ def regularizer(
         n_samples: how many; the standard error falls with its root.
         random_state: a seed or a NumPy generator.
 
-    Returns:
-        The value and its standard error.
-
     Examples:
         >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 3)
-        >>> exact = regularizer([1.0, -1.0], X, noise)
-        >>> round(exact.value, 4), exact.standard_error
-        (0.1907, 0.0)
-        >>> sampled = regularizer([1.0, -1.0], X, noise, method="sample", random_state=0)
-        >>> abs(sampled.value - exact.value) < 4 * sampled.standard_error < 0.05
-        True
+        >>> round(regularizer([1.0, -1.0], X, noise).value, 4)
+        0.1907
     """
-    w, X, noise = _checked_model(w, X, noise)
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}, but it takes one of {', '.join(map(repr, METHODS))}")
+    w, X, noise = checked_model(w, X, noise)
+    if method not in ("auto", "exact", "sample"):
+        raise ValueError(f"method is {method!r}, but it takes one of 'auto', 'exact', 'sample'")
+    portion = max(1, CELLS // max(X.shape))
     if method == "exact" or (method == "auto" and n_outcomes(noise) * X.shape[1] <= CELLS):
         values, pmf = outcomes(noise)
-        return Estimate(float(np.concatenate(list(_excesses(w, X, values))) @ pmf), 0.0)
-    if not (isinstance(n_samples, numbers.Integral) and n_samples >= 2):
-        raise ValueError(f"n_samples is {n_samples!r}, but a standard error takes an integer of at least 2")
-    rng, portion = np.random.default_rng(random_state), max(1, CELLS // X.shape[1])
-    sizes = [min(portion, n_samples - start) for start in range(0, n_samples, portion)]
-    means = np.concatenate([part for size in sizes for part in _excesses(w, X, sample_noise(noise, size, rng))])
-    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(n_samples)))
+        parts = [_excesses(w, X, values[start : start + portion]) for start in range(0, len(values), portion)]
+        return Estimate(float(np.concatenate(parts) @ pmf), 0.0)
+    n = checked_integer(n_samples, "n_samples", "the number of draws for a standard error", least=2)
+    rng, sizes = np.random.default_rng(random_state), [min(portion, n - start) for start in range(0, n, portion)]
+    means = np.concatenate([_excesses(w, X, sample_noise(noise, size, rng)) for size in sizes])
+    return Estimate(float(means.mean()), float(means.std(ddof=1) / np.sqrt(n)))
 
 
 def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
@@ -113,12 +82,11 @@ def regularizer_taylor(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
         w, X, noise: as in :func:`regularizer`.
 
     Examples:
-        >>> X, noise = np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 300)
-        >>> w = np.array([1.0, -1.0])
+        >>> w, X, noise = np.array([1.0, -1.0]), np.array([[3.0, 1.0], [0.0, 2.0]]), Noise([0.6, 0.4], 300)
         >>> round(regularizer_taylor(w, X, noise), 6), round(regularizer(w, X, noise).value, 6)
         (0.001706, 0.001713)
     """
-    w, X, noise = _checked_model(w, X, noise)
+    w, X, noise = checked_model(w, X, noise)
     likely = expit(X @ w)
     return float((likely * (1.0 - likely) * score_variances(w, X, noise)).mean() / 2.0)
 
@@ -133,12 +101,11 @@ def regularizer_tight_bound(w: npt.ArrayLike, X: Any, noise: Noise) -> float:
         w, X, noise: as in :func:`regularizer`.
 
     Examples:
-        >>> noise = Noise([0.5, 0.5], 2)
-        >>> X = np.array([[2.0, 2.0]])  # the score is 0
-        >>> regularizer_tight_bound([1.0, -1.0], X, noise), regularizer_taylor([1.0, -1.0], X, noise)
+        >>> w, X, noise = [1.0, -1.0], [[2.0, 2.0]], Noise([0.5, 0.5], 2)  # the score is 0
+        >>> regularizer_tight_bound(w, X, noise), regularizer_taylor(w, X, noise)
         (1.0, 1.0)
     """
-    w, X, noise = _checked_model(w, X, noise)
+    w, X, noise = checked_model(w, X, noise)
     return float(score_variances(w, X, noise).mean() / 8.0)
 
 
@@ -152,20 +119,17 @@ def regularizer_bound(w: npt.ArrayLike, moments: npt.ArrayLike, noise: Noise) ->
 
     Args:
         w: (d,), the weights.
-        moments: (d,), E[x_i^2].
-        noise: on d units; its chances are positive wherever the moments are.
+        moments, noise: as in :func:`squared_norm`.
 
     Examples:
         >>> regularizer_bound([1.0, -1.0], [4.0, 4.0], Noise([0.5, 0.5], 2))
         1.0
     """
     moments = checked_moments(moments)
-    w = _checked_weights(w, len(moments), "moments")
-    with np.errstate(over="ignore", invalid="ignore"):
-        bound = float((w @ w) * added_norm(moments, noise) / 8.0)
-    if not math.isfinite(bound):
-        raise ValueError("w and moments are so large that the bound overflows; divide one by its largest value")
-    return bound
+    w = checked_weights(w, len(moments), "moments")
+    added = added_norm(moments, noise)
+    with np.errstate(over="ignore"):  # infinite is the answer where it is not a float
+        return float((w @ w) * added / 8.0) if added else 0.0
 
 
 def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
@@ -175,15 +139,14 @@ def tight_probabilities(w: npt.ArrayLike, moments: npt.ArrayLike) -> Floats:
     they are learned, ``DropoutSGDClassifier(dropout="weight-aware")`` takes those of the moment.
 
     Args:
-        w: (d,), the weights.
-        moments: (d,), E[x_i^2].
+        w, moments: (d,), the weights and E[x_i^2].
 
     Examples:
         >>> tight_probabilities([1.0, -3.0], [9.0, 1.0])
         array([0.5, 0.5])
     """
     moments = checked_moments(moments)
-    w = _checked_weights(w, len(moments), "moments")
+    w = checked_weights(w, len(moments), "moments")
     masses = normalised(np.abs(w)) * np.sqrt(normalised(moments))
     if not masses.any():
         raise ValueError("w is 0 wherever moments are positive, so every bound is 0 and no probabilities are best")
@@ -195,8 +158,6 @@ def outcomes(noise: Noise) -> tuple[Floats, Floats]:
     """Every value of the noise, (n, d), and the probability of each, (n,).
 
     Examples:
-        >>> outcomes(Noise([0.5, 0.5], 2))
-        (array([[0., 2.], [1., 1.], [2., 0.]]), array([0.25, 0.5 , 0.25]))
         >>> outcomes(Noise([0.5, 1.0]))
         (array([[0., 1.], [2., 1.]]), array([0.5, 0.5]))
     """
@@ -204,35 +165,28 @@ def outcomes(noise: Noise) -> tuple[Floats, Floats]:
     d, n = len(noise.chances), n_outcomes(noise)
     if n * d > MOST_CELLS:
         raise ValueError(
-            f"the noise of {d} units has {n:.3g} outcomes, but a table of all takes at most {MOST_CELLS:,} numbers; "
-            "sample the noise instead"
+            f"{n:.3g} outcomes of {d} units are too many for a table of {MOST_CELLS:,} numbers; sample the noise"
         )
     chances, k = noise.chances[noise.drawn], noise.k
-    values = np.zeros((int(n), d))
     if k is None:
         kept = np.array(list(product(*[(1.0,) if certain else (0.0, 1.0) for certain in chances == 1.0])))
-        values[:, noise.drawn] = kept / chances
-        return values, np.where(kept > 0, chances, 1.0 - chances).prod(axis=1)
-    # Stars and bars: k draws in a row with bars between the units.
-    bars = len(chances) - 1
-    places = np.array(list(combinations(range(k + bars), bars)), np.int64).reshape(int(n), bars)
-    counts = np.diff(places, prepend=-1, append=k + bars, axis=1) - 1.0
-    log_pmf = gammaln(k + 1.0) + (xlogy(counts, chances) - gammaln(counts + 1.0)).sum(axis=1)
-    values[:, noise.drawn] = counts / (k * chances)
-    return values, np.exp(log_pmf)
+        factors, pmf = kept / chances, np.where(kept > 0, chances, 1.0 - chances).prod(axis=1)
+    else:  # stars and bars: k draws in a row with bars between the units
+        bars = len(chances) - 1
+        places = np.array(list(combinations(range(k + bars), bars)), np.int64).reshape(int(n), bars)
+        counts = np.diff(places, prepend=-1, append=k + bars, axis=1) - 1.0
+        log_pmf = gammaln(k + 1.0) + (xlogy(counts, chances) - gammaln(counts + 1.0)).sum(axis=1)
+        factors, pmf = counts / (k * chances), np.exp(log_pmf)
+    values = np.zeros((len(pmf), d))
+    values[:, noise.drawn] = factors
+    return values, pmf
 
 
 def n_outcomes(noise: Noise) -> float:
-    """How many values the noise can take; inf from 2^63 on.
-
-    For k draws among d units C(k + d - 1, d - 1); for independent noise 2^u if u units are kept at times, not always.
-    """
+    """C(k + d - 1, k) for k draws among d units, 2^u for u independent units that are neither 0 nor certain."""
     if noise.k is None:
-        uncertain = int((noise.drawn & (noise.chances < 1.0)).sum())
-        return 1 << uncertain if uncertain < 63 else math.inf
-    bars = int(noise.drawn.sum()) - 1
-    logarithm = gammaln(noise.k + bars + 1.0) - gammaln(noise.k + 1.0) - gammaln(bars + 1.0)
-    return math.comb(noise.k + bars, bars) if logarithm < 63 * math.log(2.0) else math.inf
+        return float(exp2(np.count_nonzero(noise.drawn & (noise.chances < 1.0))))
+    return float(np.rint(comb(noise.k + np.count_nonzero(noise.drawn) - 1, noise.k)))
 
 
 def sample_noise(noise: Noise, size: int, rng: np.random.Generator) -> ArrayOrTensor:
@@ -243,55 +197,27 @@ def sample_noise(noise: Noise, size: int, rng: np.random.Generator) -> ArrayOrTe
 
 
 def score_variances(w: Floats, X: Examples, noise: Noise) -> Floats:
-    """(n,): the variance w' Cov(x * noise) w of each example's score, sum_i spread_i w_i^2 x_i^2 - shared (w.x)^2.
-
-    Examples:
-        >>> score_variances(np.ones(2), np.array([[3.0, 1.0]]), Noise(np.array([0.9, 0.5])))
-        array([2.])
-    """
+    """(n,): the variance w' Cov(x * noise) w of each example's score, sum_i spread_i w_i^2 x_i^2 - shared (w.x)^2."""
     squares = X * X if isinstance(X, np.ndarray) else X.multiply(X)
     with np.errstate(over="ignore", invalid="ignore"):
-        variances: Floats = squares @ (noise.spread * w * w) - noise.shared * (X @ w) ** 2
-    if not np.isfinite(variances).all():
-        raise ValueError(
-            "w and X are so large that the squares of their scores overflow; divide one by its largest value"
-        )
-    return np.maximum(variances, 0.0)  # what rounding leaves of 0 may be below it
+        return _not_negative(squares @ (noise.spread * w * w) - noise.shared * (X @ w) ** 2)
 
 
-def _checked_model(w: npt.ArrayLike, X: Any, noise: Noise) -> tuple[Floats, Examples, Noise]:
-    X, noise = checked_examples(X), checked_noise(noise)
-    w = _checked_weights(w, X.shape[1], "X")
-    check_unbiased(finite_moments(X) * (w != 0), "X", noise)  # the noise of a unit without weight is never felt
-    return w, X, noise
+def _excesses(w: Floats, X: Examples, factors: Floats) -> Floats:
+    """For each value of the noise what it adds to the loss, less the linear term, averaged over the rows of X.
 
-
-def _checked_weights(w: npt.ArrayLike, d: int, reference: str) -> Floats:
-    """The weights of a linear model as (d,) float64: finite, and one per unit."""
-    weights = as_floats(w, "w")
-    if weights.ndim != 1 or len(weights) == 0:
-        raise ValueError(f"w has shape {weights.shape}, but it takes one weight per unit: shape (d,), d >= 1")
-    if not np.isfinite(weights).all():
-        first = int(np.flatnonzero(~np.isfinite(weights))[0])
-        raise ValueError(f"w[{first}] is {weights[first]}, but weights are finite")
-    check_length(weights, "w", d, reference)
-    return weights
-
-
-def _excesses(w: Floats, X: Examples, factors: Floats) -> Iterator[Floats]:
-    """For each value of the noise what it adds to the loss, averaged over the rows of X; in portions.
-
-    Less the linear term: its mean over the noise is 0, since the noise has mean 1, and without it every value is at
-    least 0 (the loss is convex) and varies far less.
+    That term has mean 0, as the noise has mean 1. Without it a value is at least 0 (convexity) and varies far less.
     """
-    portion = max(1, CELLS // max(X.shape))
     with np.errstate(over="ignore", invalid="ignore"):
-        clean, largest = X @ w, abs(X) @ np.abs(w) * np.abs(factors).max()
-    if not np.isfinite(largest).all():
-        raise ValueError("w and X are so large that their scores overflow; divide one by its largest value")
-    slope = 0.5 * np.tanh(clean / 2.0)
-    base = np.logaddexp(clean / 2.0, -clean / 2.0) - slope * clean
-    for start in range(0, len(factors), portion):
-        noisy = X @ (w * factors[start : start + portion]).T
+        clean, noisy = X @ w, X @ (w * factors).T
+        slope = 0.5 * np.tanh(clean / 2.0)
+        base = np.logaddexp(clean / 2.0, -clean / 2.0) - slope * clean
         values = np.logaddexp(noisy / 2.0, -noisy / 2.0) - slope[:, None] * noisy - base[:, None]
-        yield np.maximum(values, 0.0).mean(axis=0)  # rounding may leave less than 0
+        means: Floats = _not_negative(values).mean(axis=0)
+        return means
+
+
+def _not_negative(values: Floats) -> Floats:
+    if not np.isfinite(values).all():
+        raise ValueError("w and X are so large that squares of scores overflow; divide one by its largest value")
+    return np.maximum(values, 0.0)  # what rounding leaves of 0 may be below it

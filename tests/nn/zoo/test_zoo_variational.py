@@ -190,7 +190,7 @@ def test_the_neighbours_give_the_units(before, between, after, units, unit_dims)
 
 
 def test_options_are_checked():
-    with pytest.raises(ValueError, match="per is 'weight', but an alpha is learned per one of 'layer', 'unit'"):
+    with pytest.raises(ValueError, match="per is 'weight', but it is one of 'layer', 'unit'"):
         VariationalDropout(per="weight")
     for units in (None, 0, 2.5, True):
         with pytest.raises(ValueError, match=f"units is {units}, but"):

@@ -1,23 +1,4 @@
-"""The zoo: every dropout that the paper cites, under one interface. ``convert_dropout(model, to=name)`` takes a name.
-
-=======================  ========================  ================================================================
-name                     class                     noise
-=======================  ========================  ================================================================
-``standard``             ``nn.Dropout``            independent masks: the baseline
-``uniform``              ``MultinomialDropout``    k draws among d units, all equally likely
-``data-dependent``       ``DataDependentDropout``  k draws by the second moments of a training set
-``evolutional``          ``EvolutionalDropout``    k draws by the second moments of the batch
-``water-filling``        ``WaterFillingDropout``   independent masks that keep strong units more often
-``weight-aware``         ``WeightAwareLinear``     k draws among the inputs of a layer, by moments and weights
-``gaussian``             ``GaussianDropout``       units times N(1, p / (1 - p))
-``fast``                 ``FastDropoutLinear``     pre-activations as Gaussians, drawn or passed on through ReLU
-``standout``             ``Standout``              keep probabilities that grow with the pre-activations
-``dropconnect``          ``DropConnectLinear``     every weight dropped by itself
-``batchwise``            ``BatchwiseDropout``      one mask per batch; linear layers beside it skip what is dropped
-``variational``          ``VariationalDropout``    units times N(1, alpha), alpha learned
-``variational-weights``  ``VariationalLinear``     noise on weights, alpha learned
-``adaptive-rate``        ``AdaptiveRateDropout``   the rate is inferred from the data
-=======================  ========================  ================================================================
+"""The zoo: every dropout that the paper cites, under one interface. ``convert_dropout`` takes a name of :data:`ZOO`.
 
 Layers that learn their noise have a ``penalty()``; :func:`penalties` sums those of a model. ``docs/zoo.md`` compares
 the laws, the needs and the costs of all of them.
@@ -57,18 +38,18 @@ __all__ = [
 ]
 
 ZOO: dict[str, type[nn.Module]] = {
-    "standard": nn.Dropout,
-    "uniform": MultinomialDropout,
-    "data-dependent": DataDependentDropout,
-    "evolutional": EvolutionalDropout,
-    "water-filling": WaterFillingDropout,
-    "weight-aware": WeightAwareLinear,
-    "gaussian": GaussianDropout,
-    "fast": FastDropoutLinear,
-    "standout": Standout,
-    "dropconnect": DropConnectLinear,
-    "batchwise": BatchwiseDropout,
-    "variational": VariationalDropout,
-    "variational-weights": VariationalLinear,
-    "adaptive-rate": AdaptiveRateDropout,
+    "standard": nn.Dropout,  # independent masks: the baseline
+    "uniform": MultinomialDropout,  # k draws among d units, all equally likely
+    "data-dependent": DataDependentDropout,  # k draws by the second moments of a training set
+    "evolutional": EvolutionalDropout,  # k draws by the second moments of the batch
+    "water-filling": WaterFillingDropout,  # independent masks that keep strong units more often
+    "weight-aware": WeightAwareLinear,  # k draws among the inputs of a layer, by moments and weights
+    "gaussian": GaussianDropout,  # units times N(1, p / (1 - p))
+    "fast": FastDropoutLinear,  # pre-activations as Gaussians, drawn or passed on through ReLU
+    "standout": Standout,  # keep probabilities that grow with the pre-activations
+    "dropconnect": DropConnectLinear,  # every weight dropped by itself
+    "batchwise": BatchwiseDropout,  # one mask per batch; linear layers beside it skip what is dropped
+    "variational": VariationalDropout,  # units times N(1, alpha), alpha learned
+    "variational-weights": VariationalLinear,  # noise on weights, alpha learned
+    "adaptive-rate": AdaptiveRateDropout,  # the rate is inferred from the data
 }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from inspect import getattr_static
+from inspect import getattr_static, signature
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional
-from torch.nn.modules import activation, batchnorm, conv, instancenorm, normalization
+from torch.nn.modules import activation, batchnorm, conv, normalization
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parameter import is_lazy
 
@@ -21,8 +21,8 @@ from evodrop.nn.locally_connected import LocallyConnected2d
 
 # What a layer with weights may be, and what neighbours see past.
 WEIGHTED = (nn.Linear, nn.Embedding, conv._ConvNd, LocallyConnected2d)
-MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}  # activations that are no maps
-# of single units: what comes out at one depends on others
+# Activations that are no maps of single units: what comes out at one depends on others.
+MIXING = {"MultiheadAttention", "Softmax", "Softmax2d", "LogSoftmax", "Softmin", "GLU"}
 ELEMENTWISE: tuple[type[nn.Module], ...] = (
     *(getattr(activation, name) for name in activation.__all__ if name not in MIXING),
     nn.Identity,
@@ -33,20 +33,11 @@ POOLING: tuple[type[nn.Module], ...] = tuple(
 )
 NORMALISATION: tuple[type[nn.Module], ...] = (
     batchnorm._NormBase,
-    instancenorm._InstanceNorm,
     *(getattr(normalization, name) for name in normalization.__all__),
 )
 
 Layer = nn.Linear | nn.Conv2d
 L = TypeVar("L", bound=nn.Module)
-COMPUTING: dict[type[nn.Module], tuple[str, ...]] = {nn.Linear: ("forward",), nn.Conv2d: ("forward", "_conv_forward")}
-SIZES: dict[type[nn.Module], tuple[str, ...]] = {
-    nn.Linear: ("in_features", "out_features"),
-    nn.Conv2d: (
-        *("in_channels", "out_channels", "kernel_size", "stride"),
-        *("padding", "dilation", "groups", "padding_mode"),
-    ),
-}
 
 
 class Site(NamedTuple):
@@ -55,22 +46,16 @@ class Site(NamedTuple):
     ``convert_dropout`` passes it to the classmethod ``place`` of a class, which returns a site with the new layers. A
     class without ``place`` takes the rate alone. A class with ``needs``, a set of ``"before"`` and ``"after"``, gets
     only sites with these neighbours.
-
-    Attributes:
-        before, dropout, after: the three layers.
-        between: what stands between the dropout and the layer after it: activations, pooling.
-        since: what stands between the layer before and the dropout.
     """
 
     before: nn.Module | None
     dropout: nn.Module
     after: nn.Module | None
-    between: tuple[nn.Module, ...] = ()
-    since: tuple[nn.Module, ...] = ()
+    between: tuple[nn.Module, ...] = ()  # what stands between the dropout and the layer after it: activations, pooling
+    since: tuple[nn.Module, ...] = ()  # what stands between the layer before and the dropout
 
     @property
     def p(self) -> float:
-        """The rate of the dropout."""
         return float(self.dropout.p)  # type: ignore[arg-type]
 
 
@@ -87,7 +72,10 @@ class UnitDropout(_DropoutNd):
 class WeightedDropout(nn.Module):
     """A linear layer or a convolution with noise of its own: it replaces a dropout and the plain layer beside it."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"after"})
+    needs: ClassVar[frozenset[str]] = frozenset({"after"})  # the side of that plain layer
+    makes: ClassVar[tuple[Any, ...]] = ()  # the classes that may replace it, if not this one alone
+    remedy: ClassVar[str]  # where the layer beside the dropout is of another kind
+    shown: ClassVar[tuple[str, ...]] = ("p",)
     p: float
     weight: Tensor
     bias: Any  # a Tensor or None
@@ -100,9 +88,7 @@ class WeightedDropout(nn.Module):
 
     @classmethod
     def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
-        """The same layer with noise: an object of this class with the very parameters of a plain one.
-
-        An optimizer keeps them, since they are the same objects.
+        """The same layer with noise. It has the very parameters of the plain one, so an optimizer keeps them.
 
         Args:
             plain: an ``nn.Linear``, or an ``nn.Conv2d`` for a class of convolutions.
@@ -111,29 +97,26 @@ class WeightedDropout(nn.Module):
         """
         return layer_like(cls, plain, p=p, **options)
 
+    @classmethod
+    def place(cls, site: Site, **options: Any) -> Site:
+        """The site without its dropout, and with noise in the plain layer beside it."""
+        (side,), makes = cls.needs, cls.makes or (cls,)
+        neighbour = getattr(site, side)
+        for make in makes:
+            if isinstance(neighbour, _kind(make)):
+                return site._replace(dropout=nn.Identity(), **{side: make.from_layer(neighbour, site.p, **options)})
+        kinds = " or ".join(f"nn.{_kind(make).__name__}" for make in makes)
+        raise ValueError(
+            f"{cls.__name__} works on the {kinds} {side} {site.dropout}, but there stands {neighbour}; {cls.remedy}"
+        )
+
+    def extra_repr(self) -> str:
+        return ", ".join([super().extra_repr(), *(f"{name}={getattr(self, name)!r}" for name in self.shown)])
+
     def _check(self, input: Tensor) -> None:
         """An error unless the layer takes the input."""
-        raise NotImplementedError
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The output of the plain layer with this weight and bias."""
-        raise NotImplementedError
-
-
-class NoisyLinear(WeightedDropout, nn.Linear):
-    """The plain part of a linear layer with noise."""
-
-    def _check(self, input: Tensor) -> None:
-        check_features(input, self.weight)
-
-    def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return functional.linear(input, weight, bias)
-
-
-class NoisyConv2d(WeightedDropout, nn.Conv2d):
-    """The plain part of a convolution with noise."""
-
-    def _check(self, input: Tensor) -> None:
+        if not isinstance(self, nn.Conv2d):
+            return check_features(input, self.weight)
         check_tensor(input)
         if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
             raise ValueError(
@@ -142,8 +125,16 @@ class NoisyConv2d(WeightedDropout, nn.Conv2d):
             )
 
     def _product(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """What the plain layer makes of the input with this weight and bias."""
+        if not isinstance(self, nn.Conv2d):
+            return functional.linear(input, weight, bias)
         output: Tensor = self._conv_forward(input, weight, bias)
         return output
+
+    def _variance(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The variance of the output, where weight and bias are independent noise of these variances."""
+        with full_precision(input):
+            return self._product(squared(input), weight, bias)
 
 
 def penalties(model: nn.Module) -> Tensor:
@@ -162,40 +153,14 @@ def penalties(model: nn.Module) -> Tensor:
     return torch.stack([term.to(device) for term in terms]).sum()
 
 
-def replace_neighbour(site: Site, side: str, makes: Sequence[type[Any]], remedy: str, **options: Any) -> Site:
-    """The site without its dropout, and with noise in the weighted layer ``"before"`` or ``"after"`` it.
-
-    Args:
-        site: where the dropout stands.
-        side: of the neighbour.
-        makes: subclasses of :class:`WeightedDropout`; the one that is of the neighbour's kind replaces it.
-        remedy: what to do if none is.
-        options: of the new layer.
-    """
-    neighbour = getattr(site, side)
-    for make in makes:
-        if isinstance(neighbour, _kind(make)):
-            layer = make.from_layer(neighbour, site.p, **options)
-            return site._replace(dropout=nn.Identity(), **{side: layer})
-    kinds = " or ".join(f"nn.{_kind(make).__name__}" for make in makes)
-    raise ValueError(
-        f"{makes[0].__name__} works on the {kinds} {side} {site.dropout}, but there stands {neighbour}; {remedy}"
-    )
-
-
 def is_plain(layer: nn.Module | None, kind: type[Layer]) -> bool:
-    """Whether another layer may do what this one does: it computes as its ``kind``, with parameters of its own.
-
-    Examples:
-        >>> normed = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
-        >>> is_plain(nn.Linear(2, 2), nn.Linear), is_plain(normed, nn.Linear), is_plain(None, nn.Linear)
-        (True, False, False)
-    """
+    """Whether another layer may do what this one does: it computes as its ``kind``, with parameters of its own."""
     if not isinstance(layer, kind):
         return False
     # Tools that quantise or time single layers give one object a forward of its own; a new layer would lose it.
     same_code = all(
-        name not in layer.__dict__ and getattr(type(layer), name) is getattr(kind, name) for name in COMPUTING[kind]
+        name not in layer.__dict__ and getattr(type(layer), name, None) is getattr(kind, name, None)
+        for name in ("forward", "_conv_forward")
     )
     weight = layer._parameters.get("weight")
     return same_code and "bias" in layer._parameters and weight is not None and not is_lazy(weight)
@@ -211,7 +176,7 @@ def layer_like(make: type[L], plain: nn.Module, **options: Any) -> L:
             "already, is not initialised, or makes its weight or bias of others, as weight normalisation and pruning "
             "do; leave it out by only=, or undo that first"
         )
-    sizes = {name: getattr(plain, name) for name in SIZES[kind]}
+    sizes = {name: getattr(plain, name) for name in signature(kind).parameters.keys() - {"bias", "device", "dtype"}}
     layer = make(**sizes, bias=plain.bias is not None, device="meta", **options)
     layer.weight, layer.bias = plain.weight, plain.bias
     return layer.train(plain.training)
@@ -222,18 +187,10 @@ def _kind(make: type[nn.Module]) -> type[Layer]:
 
 
 class Moments(NamedTuple):
-    """Mean and variance of every unit of a layer, taken as independent and normal.
+    """Mean and variance of every unit of a layer, taken as independent and normal; the variance in float32 or wider.
 
     A pre-activation is a sum over many noisy terms, so it is nearly normal whatever the noise. One draw per
     pre-activation then stands for one per input or weight (Wang and Manning 2013; Kingma, Salimans and Welling 2015).
-
-    Attributes:
-        mean, variance: two tensors of one shape; the variance in float32 or wider.
-
-    Examples:
-        >>> Moments(torch.zeros(2, 3), torch.zeros(2, 3)).sample()
-        tensor([[0., 0., 0.],
-                [0., 0., 0.]])
     """
 
     mean: Tensor
@@ -253,6 +210,11 @@ def unit_sizes(input: Tensor, unit_dims: UnitDims) -> list[int]:
     return [size if dim in dims else 1 for dim, size in enumerate(input.shape)]
 
 
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, but it is one of {', '.join(map(repr, choices))}")
+
+
 def check_features(input: Tensor, weight: Tensor) -> None:
     """An error unless a linear layer with this weight takes the input."""
     check_tensor(input)
@@ -263,6 +225,12 @@ def check_features(input: Tensor, weight: Tensor) -> None:
         )
 
 
+def takes_torch_alone() -> bool:
+    """Whether a compiler, torch.func or forward mode is at work. They take no function of ours with a gradient."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return traced or forward_ad._current_level >= 0
+
+
 def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
     """A block where autocast lowers nothing: half precision would round or lose the squares that make a variance."""
     kind = tensor.device.type
@@ -271,7 +239,7 @@ def full_precision(tensor: Tensor) -> AbstractContextManager[object]:
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """Where moments are computed: float32 for half precision, or the dtype itself."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.promote_types(dtype, torch.float32)
 
 
 def widened(tensor: Tensor) -> Tensor:

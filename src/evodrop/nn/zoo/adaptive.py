@@ -26,25 +26,24 @@ class AdaptiveRateDropout(LearnedUnitDropout):
     :class:`evodrop.linear.AdaptiveRateLogisticRegression`. This layer does so for units, or for all units at once.
 
     A mask over 1 - r has the mean 1 and, for r ~ Beta(alpha, beta), the variance E r / (1 - r) = alpha / (beta - 1).
-    The layer multiplies by normal noise with these two moments, the rate integrated out. So the gradient of alpha and
-    beta follows the path of the sample, exact and of low variance, where that of a mask would need a score function.
+    The layer multiplies by normal noise with these two moments, so the gradient of alpha and beta follows the path of
+    the sample, exact and of low variance, where that of a mask would need a score function.
 
     .. math:: \hat x_i = x_i \Big(1 + \varepsilon_i \sqrt{\tfrac{\alpha_i}{\beta_i - 1}}\Big), \qquad
               \mathrm{Var}\,\hat x_i = x_i^2 \frac{\alpha_i}{\beta_i - 1}, \qquad
               \mathrm{penalty} = \sum_i \mathrm{KL}(\mathrm{Beta}(\alpha_i, \beta_i) \,\|\, \mathrm{Beta}(a, b))
 
     The prior is a = c p and b = 1 + c (1 - p), where the posterior begins: at first the noise has the variance
-    p / (1 - p) of dropout at p. Add ``penalties(model) / n_train`` to the mean loss. Noise only ever makes a training
-    loss larger: without the penalty the rate falls to 0. With it, a unit that is needed gets a low rate and one that
-    is not stays at the prior. The penalty is of the order of c, the loss of n_train, so c is the number of examples
-    that the prior is worth. Make the optimizer after the layer, and give its two parameters no weight decay.
+    p / (1 - p) of dropout at p. Add ``penalties(model) / n_train`` to the mean loss: without it the rate falls to 0.
+    With it, a unit that is needed gets a low rate and one that is not stays at the prior. The penalty is of the order
+    of c, the loss of n_train, so c is the number of examples that the prior is worth. No weight decay for its two
+    parameters.
 
     Args:
         p: what is believed before the data, in [0, 1). At 0 there is nothing to infer: the layer is the identity.
         concentration: c, from 1e-12 to 1e12; how firmly it is believed.
         units: how many units have a rate of their own. None: one rate for the layer.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. 1 for the
-            channels of (N, C, H, W), -1 for (N, T, C).
+        unit_dims: as in :class:`VariationalDropout`.
 
     Shape:
         Any shape; the output has the shape and dtype of the input.
@@ -55,8 +54,6 @@ class AdaptiveRateDropout(LearnedUnitDropout):
         torch.Size([8, 4])
         >>> layer.rate()  # the mean of Beta(500, 501)
         tensor([0.4995, 0.4995, 0.4995, 0.4995], grad_fn=<DivBackward0>)
-        >>> abs(layer.penalty().item()) < 1e-6  # nothing is learned yet
-        True
     """
 
     concentration: float
@@ -64,25 +61,16 @@ class AdaptiveRateDropout(LearnedUnitDropout):
     log_beta: nn.Parameter | None
 
     def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        concentration: float = 1000.0,
-        units: int | None = None,
-        unit_dims: UnitDims = None,
+        self, p: float = 0.5, *, concentration: float = 1000.0, units: int | None = None, unit_dims: UnitDims = None
     ) -> None:
         super().__init__(p)
         if not (isinstance(concentration, numbers.Real) and LEAST <= concentration <= MOST):
-            raise ValueError(
-                f"concentration is {concentration!r}, but it takes a number from {LEAST:g} to {MOST:g}; 1000 is the "
-                "default"
-            )
+            raise ValueError(f"concentration is {concentration!r}, but it takes a number from {LEAST:g} to {MOST:g}")
         self.concentration, self.unit_dims = float(concentration), unit_dims
         self.units = None if units is None else checked_integer(units, "units", "the number of units")
-        size = () if units is None else (units,)
-        infers = self.p > 0
-        self.log_alpha = nn.Parameter(torch.empty(size)) if infers else None
-        self.log_beta = nn.Parameter(torch.empty(size)) if infers else None
+        for name in ("log_alpha", "log_beta"):
+            values = nn.Parameter(torch.empty(() if units is None else units)) if self.p > 0 else None
+            self.register_parameter(name, values)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -104,9 +92,8 @@ class AdaptiveRateDropout(LearnedUnitDropout):
 
     def variance(self) -> Tensor:
         """alpha / (beta - 1), the variance of the noise: a number, or one for each unit."""
-        if self.log_alpha is None or self.log_beta is None:
-            return torch.zeros(())
-        return (widened(self.log_alpha) - widened(self.log_beta)).exp()
+        log_alpha, log_beta = self._logarithms()
+        return (log_alpha - log_beta).exp()
 
     def penalty(self) -> Tensor:
         """The divergence of the posterior from the prior, summed over the rates, in nats."""
@@ -126,6 +113,10 @@ class AdaptiveRateDropout(LearnedUnitDropout):
         return max(self.concentration * self.p, LEAST**2), self.concentration * (1.0 - self.p)
 
     def _posterior(self) -> tuple[Tensor, Tensor]:
+        log_alpha, log_beta = self._logarithms()
+        return log_alpha.exp(), 1.0 + log_beta.exp()
+
+    def _logarithms(self) -> tuple[Tensor, Tensor]:
         if self.log_alpha is None or self.log_beta is None:
-            return torch.zeros(()), torch.ones(())
-        return widened(self.log_alpha).exp(), 1.0 + widened(self.log_beta).exp()
+            return torch.tensor(-math.inf), torch.zeros(())
+        return widened(self.log_alpha), widened(self.log_beta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from evodrop.nn.zoo._base import (
     check_features,
     is_plain,
     layer_like,
+    takes_torch_alone,
     unit_sizes,
 )
 
@@ -31,9 +32,8 @@ __all__ = ["BatchwiseDropout", "BatchwiseLinear", "batchwise_dropout"]
 def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True, *, unit_dims: UnitDims = None) -> Tensor:
     r"""Drop the same units of every example in the batch.
 
-    Graham, Reizenstein and Robinson 2015. Every unit is kept with probability 1 - p, independently of the others, so
-    the noise has mean 1 exactly; with probability :math:`p^d` all d units are dropped at once. What an example sees is
-    standard dropout; that all of a batch see the same makes the gradient of the batch noisier.
+    Graham, Reizenstein and Robinson 2015. What an example sees is standard dropout, but with probability :math:`p^d`
+    all d units of a batch are dropped at once, and the gradient of the batch is noisier.
 
     .. math:: y_{ni} = x_{ni} \frac{m_i}{1 - p}, \qquad m_i \sim \mathrm{Bernoulli}(1 - p), \qquad
         E y_{ni} = x_{ni}, \quad \mathrm{Cov}(y_{ni}, y_{li}) = \tfrac{p}{1 - p} x_{ni} x_{li}
@@ -42,8 +42,7 @@ def batchwise_dropout(input: Tensor, p: float = 0.5, training: bool = True, *, u
         input: a floating-point tensor.
         p: probability of a unit to be dropped, in [0, 1).
         training: without it, or with p = 0, the input is returned, the very same tensor.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. A vector
-            is one example.
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first.
 
     Shape:
         Any shape; the output has the shape and dtype of the input.
@@ -66,23 +65,18 @@ class BatchwiseDropout(UnitDropout):
     :class:`BatchwiseLinear` before it draws the mask and computes only the outputs that are kept, and the one after
     it reads only those. At p = 0.5 that halves the work of both, and a layer between two such dropouts does a quarter.
 
-    The layer before is connected only if nothing but functions of single units, such as ReLU or sigmoid, stands between
-    it and this one: they see 0 in the place of what was not computed, and what they make of it is dropped here. Batch
-    normalisation would count those zeros in its statistics. The layer after skips an input only if it is 0 in the whole
-    batch, and then no gradient goes there, so nothing that learns to add to a unit may stand between: with
-    normalisation, or another dropout, between them the layer at that side stays as it is.
+    The layer before is connected only if nothing but functions of single units, such as ReLU, stands between it and
+    this one: they see 0 in the place of what was not computed, which batch normalisation would count. The layer after
+    skips an input only if it is 0 in the whole batch, and then no gradient goes there, so nothing that learns to add to
+    a unit may stand between. With normalisation or another dropout between, the layer at that side stays as it is.
 
-    In training mode the layer before outputs 0 for what is dropped. To read its features without the dropout, put it in
-    eval mode: then it computes all of them.
-
-    What it cannot do: the connected layers are for one thread at a time (not ``nn.DataParallel``), and activation
-    checkpointing has to have all three in one segment. Under ``torch.compile`` the noise is the same, but the whole
-    matrices are multiplied: a size that changes with every batch would be compiled anew.
+    In eval mode the layer before computes all of its features. Connected layers are for one thread at a time (not
+    ``nn.DataParallel``), and activation checkpointing has to have all three in one segment. Under ``torch.compile`` the
+    noise is the same, but whole matrices are multiplied: a size that changes would be compiled anew for every batch.
 
     Args:
         p: probability of a unit to be dropped, in [0, 1).
-        unit_dims: dimensions that are units, as in :func:`batchwise_dropout`; connected to a linear layer before it,
-            -1.
+        unit_dims: as in :func:`batchwise_dropout`; -1 where it is connected to a linear layer before it.
 
     Attributes:
         kept: of bool, which units the last pass in training mode kept; None before it.
@@ -106,19 +100,28 @@ class BatchwiseDropout(UnitDropout):
 
     @classmethod
     def place(cls, site: Site, **options: Any) -> Site:
-        """The site with this dropout, and with the linear layers at its sides, where there are any, connected to it.
+        """The site with this dropout, and with the linear layers at its sides connected to it, where they can be."""
+        dropout = cls(site.p, **options)
+        if options.get("unit_dims", -1) == -1:
+            before = dropout._connected("feeds", site.before, site.since, ELEMENTWISE)
+            if before is not None:
+                dropout.fed, dropout.unit_dims = True, -1
+                site = site._replace(before=before)
+        after = dropout._connected("reads", site.after, site.between, (*ELEMENTWISE, *POOLING, nn.Flatten))
+        return site._replace(dropout=dropout, after=after or site.after)
 
-        What stands between decides whether they are; see the class.
-        """
-        feeds = _connects(site.before, site.since, ELEMENTWISE) and options.get("unit_dims", -1) == -1
-        dropout = cls(site.p, **({"unit_dims": -1} if feeds else {}) | options)
-        site = site._replace(dropout=dropout)
-        if feeds:
-            site = site._replace(before=_connected(site.before, "feeds", dropout))
-            dropout.fed = True
-        if _connects(site.after, site.between, (*ELEMENTWISE, *POOLING, nn.Flatten)):
-            site = site._replace(after=_connected(site.after, "reads", dropout))
-        return site
+    def _connected(
+        self, side: str, layer: nn.Module | None, way: Sequence[nn.Module], through: tuple[type[nn.Module], ...]
+    ) -> BatchwiseLinear | None:
+        """The layer with a link to this dropout, if it can skip units, and what stands between lets a link through."""
+        if not all(isinstance(one, through) and not isinstance(one, _DropoutNd) for one in way):
+            return None
+        if not isinstance(layer, BatchwiseLinear):
+            if layer is None or not is_plain(layer, nn.Linear):
+                return None
+            layer = layer_like(BatchwiseLinear, layer)
+        layer.links[side] = self
+        return layer
 
     @property
     def active(self) -> bool:
@@ -128,24 +131,23 @@ class BatchwiseDropout(UnitDropout):
         check_tensor(input)
         if not self.active:
             return input
-        mask = self._take_drawn(input) if self.fed else _draw(unit_sizes(input, self.unit_dims), self.p, input)
+        if self.fed:
+            mask, self.drawn = self.drawn, None
+            if mask is None:
+                raise RuntimeError(
+                    f"{self} has no mask: the linear layer before it, which draws it, has not run since the last pass; "
+                    "if this is activation checkpointing, put both layers and the one after them into the same "
+                    "segment; if several threads use the model, give each a copy"
+                )
+            if input.shape[-1:] != mask.shape:
+                raise ValueError(
+                    f"{self} follows a linear layer with {len(mask)} outputs, but its input has shape "
+                    f"{tuple(input.shape)}; only functions of single units may stand between the two"
+                )
+        else:
+            mask = _draw(unit_sizes(input, self.unit_dims), self.p, input)
         self.kept = None if _must_be_whole(input) else mask
         return _apply(input, mask, self.p)
-
-    def _take_drawn(self, input: Tensor) -> Tensor:
-        mask, self.drawn = self.drawn, None
-        if mask is None:
-            raise RuntimeError(
-                f"{self} has no mask: the linear layer before it, which draws it, has not run since the last pass; if "
-                "this is activation checkpointing, put both layers and the one after them into the same segment; if "
-                "several threads use the model, give each a copy"
-            )
-        if input.shape[-1:] != mask.shape:
-            raise ValueError(
-                f"{self} follows a linear layer with {len(mask)} outputs, but its input has shape "
-                f"{tuple(input.shape)}; only functions of single units may stand between the two"
-            )
-        return mask
 
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.unit_dims is None else f", unit_dims={self.unit_dims!r}")
@@ -170,9 +172,7 @@ class BatchwiseLinear(nn.Linear):
     Examples:
         >>> from evodrop.nn import convert_dropout
         >>> model = convert_dropout(nn.Sequential(nn.Linear(64, 150), nn.Dropout(0.5), nn.Linear(150, 10)), "batchwise")
-        >>> y = model[0](torch.randn(128, 64))
-        >>> kept = (y != 0).any(0)  # about half of the 150
-        >>> bool((model[1](y)[:, kept] == 2 * y[:, kept]).all())
+        >>> 30 < int((model[0](torch.randn(128, 64)) != 0).any(0).sum()) < 120  # about half of the 150
         True
     """
 
@@ -182,13 +182,12 @@ class BatchwiseLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         reads, feeds = self.links.get("reads"), self.links.get("feeds")
-        outputs = None
+        kept, outputs = reads.kept if reads is not None and reads.active else None, None
         if feeds is not None and feeds.active:
-            outputs = feeds.drawn = _draw((self.out_features,), feeds.p, self.weight)
-        # In eval mode this layer may have been taken out of the model, and its dropout, still in training mode, may
-        # never be called; where it is called, as for Monte Carlo dropout, it drops them all the same.
-        outputs = outputs if self.training else None
-        kept = reads.kept if reads is not None and reads.active else None
+            feeds.drawn = _draw((self.out_features,), feeds.p, self.weight)
+            # In eval mode this layer may have been taken out of the model, and its dropout, still in training mode, may
+            # never be called; where it is called, as for Monte Carlo dropout, it drops them all the same.
+            outputs = feeds.drawn if self.training else None
         if (kept is None and outputs is None) or _must_be_whole(input):
             return super().forward(input)
         check_features(input, self.weight)
@@ -200,22 +199,6 @@ class BatchwiseLinear(nn.Linear):
             inputs = kept.flatten() | (rows.detach().abs().sum(0) != 0)
         output = submatrix_linear(rows, weight, bias, outputs, inputs)
         return output.reshape(*input.shape[:-1], self.out_features)
-
-
-def _connects(
-    layer: nn.Module | None, way: Sequence[nn.Module], through: tuple[type[nn.Module], ...]
-) -> TypeGuard[nn.Linear]:
-    """Whether a layer can skip units, and nothing but what a connection may go through stands between."""
-    free = all(isinstance(one, through) and not isinstance(one, _DropoutNd) for one in way)
-    return free and (isinstance(layer, BatchwiseLinear) or is_plain(layer, nn.Linear))
-
-
-def _connected(plain: nn.Module | None, side: str, dropout: BatchwiseDropout) -> BatchwiseLinear:
-    """A layer with the very parameters of a plain one, or a connected one itself, and its link to a dropout."""
-    assert plain is not None
-    layer = plain if isinstance(plain, BatchwiseLinear) else layer_like(BatchwiseLinear, plain)
-    layer.links[side] = dropout
-    return layer
 
 
 def _draw(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
@@ -230,84 +213,53 @@ def _apply(input: Tensor, mask: Tensor, p: float) -> Tensor:
 
 def _must_be_whole(input: Tensor) -> bool:
     """Where the number of kept units may not be looked at."""
-    return torch.compiler.is_compiling() or input.is_meta or torch._C._are_functorch_transforms_active()
+    return input.is_meta or takes_torch_alone()
 
 
 def submatrix_linear(
     input: Tensor, weight: Tensor, bias: Tensor | None, outputs: Tensor | None, inputs: Tensor | None
 ) -> Tensor:
-    """A linear layer with dropped units, which are not multiplied, neither forward nor backward.
+    """A linear layer of (n, in_features) where masks say which outputs and inputs are kept; None: all are.
 
-    What remains of the weight is copied into a smaller matrix; the gradients are spread over zeros again.
-
-    Args:
-        input: (n, in_features); what it has in dropped columns is not read, and gets gradient 0.
-        weight, bias: (out_features, in_features) and (out_features,) or None.
-        outputs, inputs: which units are kept, (out_features,) and (in_features,) of bool, or None for all.
-
-    Shape:
-        (n, out_features), 0 where an output is dropped.
-
-    Examples:
-        >>> kept = torch.tensor([True, False])
-        >>> submatrix_linear(torch.ones(1, 2), torch.tensor([[1.0, 2.0], [3.0, 4.0]]), None, None, kept)
-        tensor([[1., 3.]])
+    What is dropped is multiplied neither forward nor backward: what remains of the weight is copied into a smaller
+    matrix, and gradients are spread over zeros again. Dropped inputs are not read, dropped outputs are 0.
     """
-    rows, columns = _kept(outputs), _kept(inputs)
-    x, w = _pick(input, 1, columns), _pick(_pick(weight, 0, rows), 1, columns)
-    return _spread(functional.linear(x, w, None if bias is None else _pick(bias, 0, rows)), 1, rows)
+    rows, columns = _indices(outputs), _indices(inputs)
+    x, w = _moved(input, 1, columns), _moved(_moved(weight, 0, rows), 1, columns)
+    return _moved(functional.linear(x, w, None if bias is None else _moved(bias, 0, rows)), 1, rows, back=True)
 
 
-class _Kept(NamedTuple):
-    """The units that are kept, and one more, which :func:`_pick` sets to 0; where each of all the units stands there.
+def _indices(mask: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """The units that are kept, and one more, to be set to 0; where each of all the units stands among these.
 
     Those dropped stand where the 0 is. It takes part in every product, so that every product has a 0 to read them from.
     """
-
-    units: Tensor
-    places: Tensor
-
-
-def _kept(mask: Tensor | None) -> _Kept | None:
     if mask is None:
         return None
     units = mask.nonzero().squeeze(1)
-    places = torch.where(mask, mask.cumsum(0) - 1, len(units))
-    return _Kept(torch.cat([units, units.new_zeros(1)]), places)
+    return torch.cat([units, units.new_zeros(1)]), torch.where(mask, mask.cumsum(0) - 1, len(units))
 
 
-def _pick(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
-    """The kept units, and the 0."""
-    picked: Tensor = tensor if kept is None else _Reindex.apply(tensor, dim, kept, True)  # type: ignore[no-untyped-call]
-    return picked
+def _moved(tensor: Tensor, dim: int, indices: tuple[Tensor, Tensor] | None, back: bool = False) -> Tensor:
+    """The kept units and the 0; or ``back``, all units again, those dropped 0."""
+    moved: Tensor = tensor if indices is None else _Move.apply(tensor, dim, indices, back)  # type: ignore[no-untyped-call]
+    return moved
 
 
-def _spread(tensor: Tensor, dim: int, kept: _Kept | None) -> Tensor:
-    """All units again, those dropped 0."""
-    spread: Tensor = tensor if kept is None else _Reindex.apply(tensor, dim, kept, False)  # type: ignore[no-untyped-call]
-    return spread
-
-
-class _Reindex(torch.autograd.Function):
-    """To pick and to spread: each has the other as its derivative.
+class _Move(torch.autograd.Function):
+    """There and back: each has the other as its derivative.
 
     Reading each unit from its place is faster than what torch does, to write the kept ones into a field of zeros.
     """
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, dim: int, kept: _Kept, picks: bool) -> Tensor:
-        ctx.arguments = dim, kept, picks
-        moved = tensor.index_select(dim, kept.units if picks else kept.places)
-        if picks:
+    def forward(ctx: Any, tensor: Tensor, dim: int, indices: tuple[Tensor, Tensor], back: bool) -> Tensor:
+        ctx.arguments = dim, indices, not back
+        moved = tensor.index_select(dim, indices[back])
+        if not back:
             moved.select(dim, -1).zero_()
         return moved
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        dim, kept, picks = ctx.arguments
-        return _Reindex.apply(grad, dim, kept, not picks), None, None, None  # type: ignore[no-untyped-call]
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        moved: Tensor = _Reindex.apply(tangent, *ctx.arguments)  # type: ignore[no-untyped-call]
-        return moved
+        return _moved(grad, *ctx.arguments), None, None, None

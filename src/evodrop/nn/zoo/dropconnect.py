@@ -7,92 +7,68 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from evodrop._kernels.threads import useful_threads
 from evodrop.nn._noise import draw_seed, unmapped
 from evodrop.nn.locally_connected import as_autocast
-from evodrop.nn.zoo._base import (
-    Moments,
-    NoisyConv2d,
-    NoisyLinear,
-    Site,
-    WeightedDropout,
-    full_precision,
-    replace_neighbour,
-    squared,
-    wide_dtype,
-)
+from evodrop.nn.zoo._base import Moments, WeightedDropout, check_choice, squared, takes_torch_alone, wide_dtype
 from evodrop.nn.zoo.gaussian import noise_variance
 from evodrop.sampling import draw_mask
 
 __all__ = ["DropConnectConv2d", "DropConnectLinear"]
 
-MASKS, INFERENCES = ("example", "batch"), ("mean", "sample")
 BLOCK = 2**18  # weights that are multiplied by their masks at a time: they stay in the cache until they are used
 
 
 class _DropConnect(WeightedDropout):
-    """What the linear and the convolutional layer share: all but the product of input and weights."""
+    """What the linear and the convolutional layer share: all but the products with a mask for each example."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"before"})
+    needs = frozenset({"before"})
+    remedy = "GaussianDropout goes anywhere"
+    shown = ("p", "masks", "inference")
     one_example: ClassVar[int]  # its number of dimensions
 
     def __init__(
         self, *sizes: Any, p: float = 0.5, masks: str = "example", inference: str = "mean", **options: Any
     ) -> None:
         super().__init__(*sizes, p=p, **options)
-        for name, value, choices in (("masks", masks, MASKS), ("inference", inference, INFERENCES)):
-            if value not in choices:
-                raise ValueError(f"{name} is {value!r}, but it is one of {', '.join(map(repr, choices))}")
+        check_choice("masks", masks, ("example", "batch"))
+        check_choice("inference", inference, ("mean", "sample"))
         self.masks, self.inference = masks, inference
-
-    @classmethod
-    def place(cls, site: Site, **options: Any) -> Site:
-        """The site with the weighted layer before it, whose outputs were dropped, and no dropout after it."""
-        makes = (DropConnectLinear, DropConnectConv2d)
-        return replace_neighbour(site, "before", makes, "GaussianDropout goes anywhere", **options)
 
     def moments(self, input: Tensor) -> Moments:
         """Mean and variance of every output over all masks, both exact; the variance in float32 or wider."""
         self._check(input)
-        mean = self._product(input, self.weight, self.bias)
-        with full_precision(input):
-            bias = None if self.bias is None else squared(self.bias)
-            variance = noise_variance(self.p) * self._product(squared(input), squared(self.weight), bias)
-        return Moments(mean, variance)
+        variance = self._variance(input, squared(self.weight), None if self.bias is None else squared(self.bias))
+        return Moments(self._product(input, self.weight, self.bias), noise_variance(self.p) * variance)
 
     def forward(self, input: Tensor) -> Tensor:
         self._check(input)
-        if self.training and self.p > 0:
-            return self._masked(input)
-        if self.inference == "sample":
-            return self.moments(input).sample()
-        return self._product(input, self.weight, self.bias)
-
-    def _masked(self, input: Tensor) -> Tensor:
+        if not (self.training and self.p > 0):
+            if self.inference == "sample":
+                return self.moments(input).sample()
+            return self._product(input, self.weight, self.bias)
         apart = self.masks == "example" and input.ndim > self.one_example and len(input) > 0
-        keep, copies = 1.0 - self.p, len(input) if apart else 1
-        weight, weights = as_autocast(self.weight) / keep, draw_masks(self.weight.detach(), copies, keep)
-        bias = None
+        keep, copies, bias = 1.0 - self.p, len(input) if apart else 1, None
+        weight, masks = as_autocast(self.weight) / keep, draw_masks(self.weight.detach(), copies, keep)
         if self.bias is not None:
             bias = as_autocast(self.bias) / keep * draw_masks(self.bias.detach(), copies, keep)
         if apart:
-            return self._products(as_autocast(input), weight, weights, bias)
-        return self._product(input, weight * weights[0], None if bias is None else bias[0])
+            return self._products(as_autocast(input), weight, masks, bias)
+        return self._product(input, weight * masks[0], None if bias is None else bias[0])
 
     def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
-        raise NotImplementedError
+        each = torch.vmap(self._product, in_dims=(0, 0, None if bias is None else 0))
+        output: Tensor = each(input, weight * masks, bias)
+        return output
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, p={self.p}, masks={self.masks!r}, inference={self.inference!r}"
 
-
-class DropConnectLinear(_DropConnect, NoisyLinear):
+class DropConnectLinear(_DropConnect, nn.Linear):
     r"""``nn.Linear`` that drops each of its weights, and biases, instead of its inputs or outputs.
 
     Dropout on the outputs of a layer is the case where a row of the mask is dropped as a whole (Wan et al. 2013). The
-    masks M and m have independent entries, Bernoulli(1 - p), and every example has masks of its own.
+    masks M and m have independent entries, Bernoulli(1 - p).
 
     .. math:: z = \frac{(M * W) x + m * b}{1 - p}, \qquad E z = W x + b, \qquad
         \mathrm{Var}\, z = \frac{p}{1 - p} \bigl((W * W)(x * x) + b * b\bigr)
@@ -100,31 +76,22 @@ class DropConnectLinear(_DropConnect, NoisyLinear):
     The paper does not divide by 1 - p: its weights are ours over 1 - p, and the two have the same law. Divided, the
     mean is the plain layer, so a trained plain layer can be taken over and a new one begins at the usual scale.
 
-    In eval mode the default is the mean, the plain layer. With ``inference="sample"`` z is drawn from the Gaussian of
-    the same mean and variance, the paper's moment matching; the paper averages what the next activation makes of
-    several draws: average as many passes. :meth:`moments` has both moments.
-
     Args:
         in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
         p: fraction of the weights to drop, in [0, 1).
         masks: ``"example"``, one per example of the batch, as in the paper, shared by the positions of a sequence; or
-            ``"batch"``, one for all. With N examples the first draws N masks, keeps N bytes per weight (64 MB for 64
-            examples of a layer of 1000 x 1000), and takes 2 to 10 ns per example and weight, forward and backward:
-            30 to 80 times the plain layer with dropout. The second draws one mask and makes one more matrix.
-        inference: in eval mode the ``"mean"``, which is the plain layer, or a ``"sample"`` of the Gaussian.
-
-    On a CPU our kernel draws the masks, and a weight is kept with probability 1 - p to 2^-62; on other devices
-    ``torch.rand`` decides, in steps of 2^-24.
+            ``"batch"``, one for all. With N examples the first keeps N bytes per weight (64 MB for 64 examples of a
+            layer of 1000 x 1000), and takes 30 to 80 times the plain layer with dropout. A weight is kept with
+            probability 1 - p to 2^-62 on a CPU, and in steps of 2^-24 on other devices.
+        inference: in eval mode the ``"mean"``, which is the plain layer, or a ``"sample"`` of the Gaussian of the same
+            :meth:`moments`. The paper averages what the next activation makes of several: average as many passes.
 
     Shape:
         As ``nn.Linear``, dimension 0 of two or more being the batch.
 
     Examples:
-        >>> layer = DropConnectLinear.from_layer(torch.nn.Linear(64, 10), 0.5)
-        >>> layer(torch.randn(128, 64)).shape
+        >>> DropConnectLinear.from_layer(nn.Linear(64, 10), 0.5)(torch.randn(128, 64)).shape
         torch.Size([128, 10])
-        >>> layer.moments(torch.zeros(1, 64)).variance.allclose(layer.bias.square())
-        True
     """
 
     one_example = 1
@@ -135,41 +102,33 @@ class DropConnectLinear(_DropConnect, NoisyLinear):
         return output.reshape(*input.shape[:-1], self.out_features)
 
 
-class DropConnectConv2d(_DropConnect, NoisyConv2d):
+class DropConnectConv2d(_DropConnect, nn.Conv2d):
     """``nn.Conv2d`` as :class:`DropConnectLinear` is ``nn.Linear``: a mask over the filters, shared by all positions.
 
     Mean and variance of every output are exact. In training the positions of a channel are correlated, since they share
     a mask; a ``"sample"`` in eval mode neglects that, as the paper does with the outputs of an example.
 
     Args:
-        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``.
-        p, masks, inference: as in :class:`DropConnectLinear`.
+        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``; the others as in :class:`DropConnectLinear`.
 
     Shape:
         As ``nn.Conv2d``.
 
     Examples:
-        >>> layer = DropConnectConv2d(3, 8, 5, padding=2, p=0.2)
-        >>> layer(torch.randn(4, 3, 32, 32)).shape
+        >>> DropConnectConv2d(3, 8, 5, padding=2, p=0.2)(torch.randn(4, 3, 32, 32)).shape
         torch.Size([4, 8, 32, 32])
     """
 
     one_example = 3
 
-    def _products(self, input: Tensor, weight: Tensor, masks: Tensor, bias: Tensor | None) -> Tensor:
-        each = torch.vmap(self._product, in_dims=(0, 0, None if bias is None else 0))
-        output: Tensor = each(input, weight * masks, bias)
-        return output
+
+_DropConnect.makes = (DropConnectLinear, DropConnectConv2d)
 
 
 def draw_masks(weight: Tensor, copies: int, keep: float) -> Tensor:
     """(copies, *weight.shape) of bool, independent, each True with probability ``keep``.
 
     On a CPU our kernel draws them, at a fraction of the time that ``bernoulli_`` takes.
-
-    Examples:
-        >>> draw_masks(torch.zeros(100, 50), 8, 0.25).shape
-        torch.Size([8, 100, 50])
     """
     if weight.device.type != "cpu" or weight.numel() == 0:
         return torch.rand((copies, *weight.shape), device=weight.device) < keep
@@ -202,21 +161,11 @@ def _(
 
 
 def masked_linear(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
-    """A linear layer with a mask over its weights for every example; a byte of each mask is kept, and no product.
+    """(n, positions, out_features): a linear layer with a mask over its weights for every example.
 
-    Args:
-        input: (n, positions, in_features).
-        weight: (out_features, in_features).
-        masks: (n, out_features, in_features) of bool.
-
-    Shape:
-        (n, positions, out_features).
-
-    Examples:
-        >>> masked_linear(torch.ones(1, 1, 2), torch.tensor([[3.0, 4.0]]), torch.tensor([[[True, False]]]))
-        tensor([[[3.]]])
+    A byte of each of the (n, out_features, in_features) masks is kept, and no product with the weight.
     """
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if takes_torch_alone():
         return torch.bmm(input, (weight * masks).mT)
     output: Tensor = _MaskedLinear.apply(input, weight, masks)  # type: ignore[no-untyped-call]
     return output
@@ -232,8 +181,10 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
         ctx.save_for_backward(input, weight, masks)
-        ctx.save_for_forward(input, weight, masks)
-        return _masked_products(input, weight, masks)
+        output = input.new_empty((*input.shape[:2], len(weight)))
+        for some, outputs in _blocks(masks):
+            output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
+        return output
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -244,19 +195,6 @@ class _MaskedLinear(torch.autograd.Function):
             to_input[some] += torch.bmm(coming, weight[outputs] * mask)
             to_weight[outputs] += (torch.bmm(coming.mT, x[some]) * mask).sum(0)
         return to_input.to(x.dtype), to_weight.to(weight.dtype), None
-
-    @staticmethod
-    def jvp(ctx: Any, input: Tensor | None, weight: Tensor | None, _: None) -> Tensor | None:
-        x, w, masks = ctx.saved_tensors
-        terms = [(one, other) for one, other in ((input, w), (x, weight)) if one is not None and other is not None]
-        return sum((_masked_products(*term, masks) for term in terms[1:]), _masked_products(*terms[0], masks))
-
-
-def _masked_products(input: Tensor, weight: Tensor, masks: Tensor) -> Tensor:
-    output = input.new_empty((*input.shape[:2], len(weight)))
-    for some, outputs in _blocks(masks):
-        output[some, :, outputs] = torch.bmm(input[some], (weight[outputs] * masks[some, outputs]).mT)
-    return output
 
 
 def _blocks(masks: Tensor) -> Iterator[tuple[slice, slice]]:

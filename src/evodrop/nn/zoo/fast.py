@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from evodrop._checks import checked_rate
-from evodrop.nn.zoo._base import Moments, NoisyLinear, Site, check_features, full_precision, replace_neighbour, squared
+from evodrop.nn.zoo._base import Moments, WeightedDropout, check_features, full_precision, squared
 
 __all__ = ["FastDropoutLinear", "FastDropoutReLU", "fast_dropout_linear", "moments_of_relu"]
 
@@ -20,8 +20,7 @@ FAR = 10.0  # so many deviations from 0 the tail beyond 0 is below 1e-23: the un
 def fast_dropout_linear(input: Tensor | Moments, weight: Tensor, bias: Tensor | None = None, p: float = 0.5) -> Moments:
     r"""Mean and variance of a linear layer whose inputs are dropped at rate p, without drawing a mask.
 
-    Wang and Manning 2013. Inputs that are themselves random, with mean :math:`\mu_i` and variance
-    :math:`\sigma_i^2`, are taken as independent; an input that is known has variance 0.
+    Wang and Manning 2013. An input has a mean :math:`\mu_i` and a variance :math:`\sigma_i^2`, 0 where it is known.
 
     .. math:: E z_j = b_j + \sum_i w_{ji} \mu_i, \qquad
         \mathrm{Var}\, z_j = \sum_i w_{ji}^2 \, \frac{p \mu_i^2 + \sigma_i^2}{1 - p}
@@ -60,10 +59,7 @@ def moments_of_relu(moments: Moments) -> Moments:
         \mathrm{Var} = s^2 \bigl(\Phi + r^2 \Phi (1 - \Phi) + r \varphi (1 - 2 \Phi) - \varphi^2\bigr)
 
     Args:
-        moments: of z; where the variance is 0, z is its mean.
-
-    Returns:
-        Those of max(0, z): the mean in the dtype it came in, the variance in float32 or wider.
+        moments: of z; where the variance is 0, z is its mean. Both keep their dtype.
 
     Examples:
         >>> after = moments_of_relu(Moments(torch.zeros(1), torch.ones(1)))
@@ -83,11 +79,11 @@ def moments_of_relu(moments: Moments) -> Moments:
     return Moments(first.to(moments.mean.dtype), second)
 
 
-class FastDropoutLinear(NoisyLinear):
+class FastDropoutLinear(WeightedDropout, nn.Linear):
     """``nn.Linear`` whose inputs are dropped, its pre-activations replaced by their Gaussian approximation.
 
     One normal draw per pre-activation stands for a mask over all inputs; :func:`fast_dropout_linear` has the formula.
-    With ``deterministic=True`` nothing is drawn: the output is a pair of ``mean`` and ``variance``, which
+    With ``deterministic`` nothing is drawn: the output is a pair of ``mean`` and ``variance``, which
     :class:`FastDropoutReLU` and the next fast layer take. Let the last layer draw, or take the ``mean`` of its output.
     In eval mode the plain layer.
 
@@ -107,14 +103,12 @@ class FastDropoutLinear(NoisyLinear):
         torch.Size([128, 10])
     """
 
+    remedy = "GaussianDropout has the same moments anywhere"
+    shown = ("p", "deterministic")
+
     def __init__(self, *sizes: Any, p: float = 0.5, deterministic: bool = False, **options: Any) -> None:
         super().__init__(*sizes, p=p, **options)
         self.deterministic = deterministic
-
-    @classmethod
-    def place(cls, site: Site, **options: Any) -> Site:
-        """The site with the linear layer after it made fast, and no dropout before it."""
-        return replace_neighbour(site, "after", (cls,), "GaussianDropout has the same moments anywhere", **options)
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:  # type: ignore[override]
         rate = self.p if self.training else 0.0
@@ -123,15 +117,12 @@ class FastDropoutLinear(NoisyLinear):
         moments = fast_dropout_linear(input, self.weight, self.bias, rate)
         return moments if self.deterministic else moments.sample()
 
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, p={self.p}, deterministic={self.deterministic}"
-
 
 class FastDropoutReLU(nn.Module):
-    """ReLU of a tensor, or of moments: those of the rectified Gaussian.
+    """ReLU of a tensor, or of moments: :func:`moments_of_relu`.
 
     It carries the moments of a deterministic :class:`FastDropoutLinear` to the next one, so that nothing is drawn on
-    the way; :func:`moments_of_relu` has the formula. It takes no arguments.
+    the way.
 
     Shape:
         Any shape: a tensor gives a tensor, and moments give moments of two tensors of their shape.
@@ -139,14 +130,7 @@ class FastDropoutReLU(nn.Module):
     Examples:
         >>> FastDropoutReLU()(torch.tensor([-1.0, 2.0]))
         tensor([0., 2.])
-        >>> FastDropoutReLU()(Moments(torch.zeros(1), torch.ones(1))).mean  # 1 / sqrt(2 pi)
-        tensor([0.3989])
     """
-
-    @overload
-    def forward(self, input: Tensor) -> Tensor: ...
-    @overload
-    def forward(self, input: Moments) -> Moments: ...
 
     def forward(self, input: Tensor | Moments) -> Tensor | Moments:
         return moments_of_relu(input) if isinstance(input, Moments) else functional.relu(input)

@@ -18,9 +18,8 @@ __all__ = ["GaussianDropout", "gaussian_dropout"]
 def gaussian_dropout(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     r"""Multiply every unit by normal noise of mean 1 and variance p / (1 - p).
 
-    The noise of standard dropout is a Bernoulli variable over its mean; a sum over many such units is nearly normal, so
-    its law matters by its first two moments only. This keeps both, and never sets a unit to zero (Wang and Manning
-    2013; Srivastava et al. 2014, section 10).
+    A sum over many units with the noise of standard dropout is nearly normal, so its first two moments matter. This
+    keeps both, and never sets a unit to zero (Wang and Manning 2013; Srivastava et al. 2014, section 10).
 
     .. math:: \hat x_i = x_i \xi_i, \qquad \xi_i \sim N\bigl(1, \tfrac{p}{1-p}\bigr), \qquad
         E \hat x_i = x_i, \quad \mathrm{Var}\, \hat x_i = \tfrac{p}{1-p} x_i^2
@@ -55,9 +54,8 @@ class GaussianDropout(UnitDropout):
         Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
-        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), GaussianDropout(0.5))
-        >>> model(torch.randn(128, 64)).shape
-        torch.Size([128, 150])
+        >>> GaussianDropout(0.5)(torch.randn(128, 64)).shape
+        torch.Size([128, 64])
     """
 
     def forward(self, input: Tensor) -> Tensor:

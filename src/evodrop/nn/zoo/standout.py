@@ -41,24 +41,22 @@ def standout(
 ) -> Tensor:
     r"""Keep each unit with a probability that grows with its own pre-activation: strong units stand out.
 
-    A binary belief network sees what the layer sees and decides about each of its units. Its weights are tied to those
-    of the layer, up to a factor and a shift: alpha and beta (Ba and Frey 2013). So it needs the pre-activation z alone.
+    A binary belief network decides about each unit. Its weights are tied to those of the layer, up to a factor and a
+    shift, alpha and beta (Ba and Frey 2013), so it needs the pre-activation z alone.
 
     .. math:: y_j = m_j f(z_j), \qquad m_j \sim \mathrm{Bernoulli}(\pi_j), \qquad \pi_j = \sigma(\alpha z_j + \beta),
         \qquad \beta = \log \tfrac{1 - p}{p}
 
     .. math:: E y_j = \pi_j f(z_j), \qquad \mathrm{Var}\, y_j = \pi_j (1 - \pi_j) f(z_j)^2
 
-    **Where the pre-activation comes from.** After ReLU the input itself will do, and nothing else need be known: where
-    z > 0 it is z, and where z <= 0 the unit is silent whether it stays or not. The same holds after ReLU and max
-    pooling. After any other function it does not: leave that function out of the model and give it as ``activation``.
+    After ReLU, and max pooling, the input itself will do: where z > 0 it is z, and where z <= 0 the unit is silent
+    whether it stays or not. Any other function leave out of the model, and give it as ``activation``.
 
     As in the paper the noise is biased, E y = pi f(z), and the same factor pi is applied when ``training`` is off. With
     ``rescale`` the mask is divided by pi: E y = f(z), variance (1 - pi) / pi f(z)^2, and f(z) without training.
 
-    The mask is a constant for the gradient, as in the paper: none goes through the belief network in training. Without
-    training the output is a plain function of the input, and has its true gradient. The uniforms that decide have the
-    precision of the keep probabilities, usually float32: a chance is right to 2^-24.
+    In training the mask is a constant for the gradient, as in the paper; without training the output has its true
+    gradient. The uniforms that decide have the precision of the keep probabilities: in float32, 2^-24.
 
     Args:
         input: what ReLU has made of z; or z itself, where ``activation`` is given.
@@ -86,16 +84,19 @@ def standout(
         )
     if checked_rate(p) == 0 or (rescale and not training):
         return output
-    keep = keep_probabilities(input, p, alpha)
-    return (output * (_mask(keep, rescale) if training else keep)).to(output.dtype)
+    keep = keep_probabilities(input.detach() if training else input, p, alpha)
+    if training:
+        kept = torch.rand_like(keep) < keep
+        keep = kept / keep.where(kept, 1.0) if rescale else kept
+    return (output * keep).to(output.dtype)
 
 
 class Standout(UnitDropout):
     """:func:`standout` as a layer, in the place of ``nn.Dropout`` after ReLU, or of another activation and dropout.
 
-    It holds no handle on the layer before it and keeps nothing between calls. In eval mode it multiplies by the keep
-    probabilities; with ``rescale`` it is the identity there. In an ``nn.TransformerEncoderLayer`` take ``rescale``: in
-    eval mode without gradients torch computes that layer by one fused kernel, without what stands for its dropouts.
+    In eval mode it multiplies by the keep probabilities; with ``rescale`` it is the identity there. In an
+    ``nn.TransformerEncoderLayer`` take ``rescale``: in eval mode without gradients torch computes that layer by one
+    fused kernel, without what stands for its dropouts.
 
     Args:
         p: fraction dropped of units whose pre-activation is 0, in [0, 1).
@@ -105,9 +106,6 @@ class Standout(UnitDropout):
         Any shape; the output has the shape and dtype of the input.
 
     Examples:
-        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), Standout(0.5))
-        >>> model(torch.randn(128, 64)).shape
-        torch.Size([128, 150])
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), Standout(0.5, activation=torch.tanh))
         >>> model(torch.randn(128, 64)).shape
         torch.Size([128, 150])
@@ -128,12 +126,6 @@ class Standout(UnitDropout):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, alpha={self.alpha}" + (", rescale=True" if self.rescale else "")
-
-
-def _mask(keep: Tensor, rescale: bool) -> Tensor:
-    keep = keep.detach()
-    kept = torch.rand_like(keep) < keep
-    return kept / keep.where(kept, 1.0) if rescale else kept
 
 
 def _check_alpha(alpha: float) -> float:

@@ -1,12 +1,8 @@
-"""Variational dropout: normal noise whose variance alpha is learned, with its price as a penalty.
-
-On units (type A of Kingma, Salimans and Welling 2015), or on weights and drawn once per pre-activation (type B).
-"""
+"""Variational dropout: normal noise on units or on weights, whose variance is learned, with its price as a penalty."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -15,19 +11,7 @@ from torch.nn import functional
 
 from evodrop._checks import checked_integer
 from evodrop.nn._noise import UnitDims
-from evodrop.nn.zoo._base import (
-    POOLING,
-    Moments,
-    NoisyConv2d,
-    NoisyLinear,
-    Site,
-    WeightedDropout,
-    full_precision,
-    replace_neighbour,
-    squared,
-    wide_dtype,
-    widened,
-)
+from evodrop.nn.zoo._base import POOLING, Moments, Site, WeightedDropout, check_choice, squared, widened
 from evodrop.nn.zoo.gaussian import LearnedUnitDropout, noise_variance
 
 __all__ = ["VariationalConv2d", "VariationalDropout", "VariationalLinear", "kl_divergence"]
@@ -44,10 +28,9 @@ def kl_divergence(log_alpha: Tensor) -> Tensor:
     .. math:: \mathrm{KL}(\alpha) = -\tfrac12 \log \alpha + E_{\xi \sim N(1, \alpha)} \log |\xi|
         + \tfrac12 (\gamma + \log 2)
 
-    It has no elementary form. The cubic of Kingma, Salimans and Welling 2015 (c1 = 1.16145124, c2 = -1.50204118,
-    c3 = 0.58629921) is off by up to 0.040 on alpha in [0.001, 1], and by 0.020 with the best constant. The form of
-    Molchanov, Ashukha and Vetrov 2017 is off by 0.0094, its slope in log(alpha) by 2.5 % where the cubic's is by 15 %,
-    so it is the one used here (:math:`\sigma` is the sigmoid):
+    It has no elementary form. On alpha in [0.001, 1] the cubic of Kingma, Salimans and Welling 2015 is off by up to
+    0.040 and its slope in log(alpha) by 15 %, the form of Molchanov, Ashukha and Vetrov 2017 by 0.0094 and 2.5 %. So it
+    is the one used here (:math:`\sigma` is the sigmoid):
 
     .. math:: \mathrm{KL}(\alpha) \approx k_1 - k_1 \sigma(k_2 + k_3 \log \alpha) + \tfrac12 \log(1 + \alpha^{-1})
 
@@ -67,12 +50,6 @@ def clipped(log_alpha: Tensor) -> Tensor:
 
     The gradient passes as if nothing were clipped. A plain clamp would pass none above the bound, and an alpha that the
     penalty has once pulled over it would stay there for ever, however much the noise hurts.
-
-    Examples:
-        >>> log_alpha = torch.tensor([-1.0, 0.5], requires_grad=True)
-        >>> clipped(log_alpha).sum().backward()
-        >>> clipped(log_alpha).tolist(), log_alpha.grad
-        ([-1.0, 0.0], tensor([1., 1.]))
     """
     log_alpha = widened(log_alpha)
     return log_alpha - log_alpha.detach().clamp(min=0.0)
@@ -84,11 +61,10 @@ class LearnedAlpha(nn.Module):
     p: float
     log_alpha: Tensor
 
-    def _learn(self, p: float, shape: Sequence[int], like: Tensor | None = None) -> None:
-        """Begin with the noise of dropout at rate p, within the bounds of alpha."""
-        start = math.log(min(max(noise_variance(p), LEAST_ALPHA), 1.0))
-        device, dtype = (None, None) if like is None else (like.device, wide_dtype(like.dtype))
-        self.log_alpha = nn.Parameter(torch.full(tuple(shape), start, device=device, dtype=dtype))
+    def _learn(self, like: Tensor) -> None:
+        """Begin with the noise of dropout at the rate, within the bounds of alpha; one alpha for each value."""
+        start = math.log(min(max(noise_variance(self.p), LEAST_ALPHA), 1.0))
+        self.log_alpha = nn.Parameter(torch.full_like(widened(like.detach()), start))
 
     @property
     def alpha(self) -> Tensor:
@@ -96,13 +72,12 @@ class LearnedAlpha(nn.Module):
         return clipped(self.log_alpha).exp()
 
     def penalty(self) -> Tensor:
-        """The KL divergence, summed over all units or weights that have noise. It pulls no alpha beyond 1."""
+        """The KL divergence, summed over all units or weights; they share the alphas evenly. It pulls none beyond 1."""
         if self.p == 0 or self._terms() == 0:
             return self.log_alpha.new_zeros(())
         return kl_divergence(widened(self.log_alpha).clamp(max=0.0)).mean() * self._terms()
 
     def _terms(self) -> int:
-        """How many weights or units have noise; they share the alphas evenly."""
         raise NotImplementedError
 
 
@@ -121,8 +96,8 @@ class VariationalDropout(LearnedAlpha, LearnedUnitDropout):
             layer is off: the identity, with penalty 0.
         per: ``"layer"``, one alpha for all units, or ``"unit"``, one for each.
         units: number of units d, one term of the penalty each. ``convert_dropout`` takes it from the layers beside.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. The noise
-            is independent for every example and unit. For a sequence, (N, T, C), -1 is usually meant.
+        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
+            sequence, (N, T, C), -1 is usually meant.
 
     Attributes:
         log_alpha: the learned logarithms, () or (d,). Weight decay should leave them out.
@@ -134,22 +109,17 @@ class VariationalDropout(LearnedAlpha, LearnedUnitDropout):
         >>> layer = VariationalDropout(0.2, per="unit", units=150)
         >>> layer(torch.randn(128, 150)).shape, layer.alpha[0]
         (torch.Size([128, 150]), tensor(0.2500, grad_fn=<SelectBackward0>))
-        >>> loss = layer(torch.randn(128, 150)).square().mean() + layer.penalty() / 60_000
     """
 
     def __init__(
-        self,
-        p: float = 0.5,
-        *,
-        per: str = "layer",
-        units: int | None = None,
-        unit_dims: UnitDims = None,
+        self, p: float = 0.5, *, per: str = "layer", units: int | None = None, unit_dims: UnitDims = None
     ) -> None:
         super().__init__(p)
-        self.per, self.unit_dims = _checked_per(per, ("layer", "unit")), unit_dims
+        check_choice("per", per, ("layer", "unit"))
+        self.per, self.unit_dims = per, unit_dims
         optional = units is None and per == "layer"
         self.units = None if optional else checked_integer(units, "units", "the number of units")  # type: ignore[arg-type]
-        self._learn(p, () if per == "layer" else (self.units,))  # type: ignore[arg-type]
+        self._learn(torch.empty(() if per == "layer" else self.units))  # type: ignore[arg-type]
 
     @classmethod
     def place(cls, site: Site, **options: Any) -> Site:
@@ -191,29 +161,27 @@ def _units_between(site: Site) -> dict[str, int]:
 
 
 class _VariationalWeights(LearnedAlpha, WeightedDropout):
-    """What the linear and the convolutional layer share: all but the product of input and weights."""
+    """What the linear and the convolutional layer share."""
+
+    remedy = "VariationalDropout puts its noise on the units"
+    shown = ("p", "per")
 
     def __init__(self, *sizes: Any, p: float = 0.5, per: str = "layer", **options: Any) -> None:
         super().__init__(*sizes, p=p, **options)
-        self.per = _checked_per(per, ("layer", "unit", "weight"))
+        check_choice("per", per, ("layer", "unit", "weight"))
+        self.per = per
         self.reset_alpha()
 
     def reset_alpha(self) -> None:
         """Begin again at the noise of the rate p, on the device of the weights."""
         unit = (len(self.weight), *[1] * (self.weight.ndim - 1))
-        self._learn(self.p, {"layer": (), "unit": unit, "weight": self.weight.shape}[self.per], self.weight)
+        self._learn(self.weight.new_empty({"layer": (), "unit": unit, "weight": self.weight.shape}[self.per]))
 
     @classmethod
     def from_layer(cls, plain: nn.Module, p: float = 0.5, **options: Any) -> Self:
         layer = super().from_layer(plain, p, **options)
         layer.reset_alpha()
         return layer
-
-    @classmethod
-    def place(cls, site: Site, **options: Any) -> Site:
-        """The site with the weighted layer after it made noisy, linear or convolutional, and no dropout before it."""
-        makes = (VariationalLinear, VariationalConv2d)
-        return replace_neighbour(site, "after", makes, "VariationalDropout puts its noise on the units", **options)
 
     def _terms(self) -> int:
         return self.weight.numel()
@@ -223,15 +191,10 @@ class _VariationalWeights(LearnedAlpha, WeightedDropout):
         mean = self._product(input, self.weight, self.bias)
         if not self.training or self.p == 0:
             return mean
-        with full_precision(input):
-            variance = self._product(squared(input), self.alpha * squared(self.weight), None)
-        return Moments(mean, variance).sample()
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, p={self.p}, per={self.per!r}"
+        return Moments(mean, self._variance(input, self.alpha * squared(self.weight), None)).sample()
 
 
-class VariationalLinear(_VariationalWeights, NoisyLinear):
+class VariationalLinear(_VariationalWeights, nn.Linear):
     r"""``nn.Linear`` whose weights are normal, with a learned variance; the noise is drawn per pre-activation.
 
     The posterior of a weight is :math:`N(w_{ji}, \alpha_{ji} w_{ji}^2)`, independent of the others. The pre-activations
@@ -253,7 +216,6 @@ class VariationalLinear(_VariationalWeights, NoisyLinear):
 
     Attributes:
         log_alpha: the learned logarithms, (), (out_features, 1) or as the weight. Weight decay should leave them out.
-            The state of a plain layer has none: make a noisy layer of a plain one by ``from_layer``.
 
     Shape:
         As ``nn.Linear``. The variance is computed in float32 or wider, under autocast too.
@@ -265,27 +227,22 @@ class VariationalLinear(_VariationalWeights, NoisyLinear):
     """
 
 
-class VariationalConv2d(_VariationalWeights, NoisyConv2d):
+class VariationalConv2d(_VariationalWeights, nn.Conv2d):
     """``nn.Conv2d`` as :class:`VariationalLinear` is ``nn.Linear``.
 
     Mean and variance of every output are exact. Outputs of one channel share their weights, so they are correlated; as
     is usual, that is neglected, and every position has noise of its own.
 
     Args:
-        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``.
-        p, per: as in :class:`VariationalLinear`; a unit is an output channel.
+        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``; the others as in :class:`VariationalLinear`.
 
     Shape:
         As ``nn.Conv2d``.
 
     Examples:
-        >>> layer = VariationalConv2d(3, 8, 5, padding=2, p=0.2, per="unit")
-        >>> layer(torch.randn(4, 3, 32, 32)).shape, tuple(layer.alpha.shape)
-        (torch.Size([4, 8, 32, 32]), (8, 1, 1, 1))
+        >>> VariationalConv2d(3, 8, 5, p=0.2, per="unit").alpha.shape
+        torch.Size([8, 1, 1, 1])
     """
 
 
-def _checked_per(per: str, choices: Sequence[str]) -> str:
-    if per not in choices:
-        raise ValueError(f"per is {per!r}, but an alpha is learned per one of {', '.join(map(repr, choices))}")
-    return per
+_VariationalWeights.makes = (VariationalLinear, VariationalConv2d)

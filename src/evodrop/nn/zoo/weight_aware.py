@@ -6,12 +6,12 @@ import numbers
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from evodrop.nn import _torch
 from evodrop.nn._noise import checked_options
 from evodrop.nn.functional import multinomial_dropout
-from evodrop.nn.zoo._base import NoisyConv2d, NoisyLinear, Site, WeightedDropout, replace_neighbour, widened
+from evodrop.nn.zoo._base import WeightedDropout, widened
 from evodrop.noise import normalised
 
 __all__ = ["WeightAwareConv2d", "WeightAwareLinear", "weight_aware_probabilities"]
@@ -24,16 +24,16 @@ def weight_aware_probabilities(scale: Tensor, norms: Tensor, weight_share: float
 
     Args:
         scale: (d,) :math:`s_i`, the roots of the second moments, or any multiple of them.
-        norms: (d,) :math:`|w_i|`, the norm of the weights that read unit i.
-        weight_share: :math:`\lambda`. Where all weights are 0, all of the probability follows the moments.
+        norms: (d,) :math:`|w_i|`, of the weights that read unit i. Where all are 0, the moments decide alone.
+        weight_share: :math:`\lambda`.
 
     Examples:
         >>> weight_aware_probabilities(torch.tensor([1.0, 1.0, 2.0]), torch.tensor([3.0, 1.0, 0.0]), 1.0)
         tensor([0.7500, 0.2500, 0.0000])
     """
 
-    def shares(masses: Tensor, otherwise: Tensor) -> Tensor:
-        usable = (masses.max() > 0) & torch.isfinite(masses).all()  # a tensor: a device need not wait for the answer
+    def shares(masses: Tensor, otherwise: Tensor) -> Tensor:  # without a look at the values: a device need not wait
+        usable = (masses.max() > 0) & torch.isfinite(masses).all()
         chosen = torch.where(usable, normalised(masses), otherwise)
         return chosen / chosen.sum()
 
@@ -42,8 +42,9 @@ def weight_aware_probabilities(scale: Tensor, norms: Tensor, weight_share: float
 
 
 class _WeightAware(WeightedDropout):
-    """What the linear and the convolutional layer share: all but the weights that read a unit."""
+    """What the linear and the convolutional layer share."""
 
+    remedy = "EvolutionalDropout goes anywhere"
     unit_dims: ClassVar[tuple[int, ...]]
     weight_share: float
     k: int | None
@@ -68,12 +69,6 @@ class _WeightAware(WeightedDropout):
         self.weight_share = float(weight_share)
         self.p, self.k, self.match, self.uniform_mix, *_ = checked_options(p, k, match, uniform_mix)
 
-    @classmethod
-    def place(cls, site: Site, **options: Any) -> Site:
-        """The site with the weighted layer after it, which drops its inputs, and no dropout before it."""
-        makes = (WeightAwareLinear, WeightAwareConv2d)
-        return replace_neighbour(site, "after", makes, "EvolutionalDropout goes anywhere", **options)
-
     def forward(self, input: Tensor) -> Tensor:
         active = self.training and (self.p > 0 or self.k is not None)
         return self._product(self._dropped(input) if active else input, self.weight, self.bias)
@@ -88,33 +83,37 @@ class _WeightAware(WeightedDropout):
             scale = torch.where(torch.isfinite(scale), scale, 0.0)  # units that are not finite pass through anyway
             norms = self._squares().to(scale.dtype).sqrt().expand(units)
             probs = weight_aware_probabilities(scale.flatten(), norms.flatten(), self.weight_share)
-        options: dict[str, Any] = {"k": self.k, "match": self.match, "uniform_mix": self.uniform_mix}
-        return multinomial_dropout(input, self.p, probs, unit_dims=self.unit_dims, **options)
+        return multinomial_dropout(
+            input, self.p, probs, k=self.k, match=self.match, uniform_mix=self.uniform_mix, unit_dims=self.unit_dims
+        )
 
     def _squares(self) -> Tensor:
         """|w_i|^2 of every unit, up to a common factor, in a shape that broadcasts with the units."""
-        raise NotImplementedError
+        squares = _in_range(self.weight).square()
+        if not isinstance(self, nn.Conv2d):
+            return squares.sum(0)
+        # (groups, outputs of a group, inputs of a group, height, width): a group reads its own channels
+        grouped = squares.view(self.groups, -1, *self.weight.shape[1:])
+        return grouped.sum((1, 3, 4)).reshape(-1, 1, 1)
 
     def extra_repr(self) -> str:
         given = f", match={self.match!r}" if self.k is None else f", k={self.k}"
         mixed = f", uniform_mix={self.uniform_mix:g}" if self.uniform_mix else ""
-        return f"{super().extra_repr()}, p={self.p}, weight_share={self.weight_share:g}{given}{mixed}"
+        return f"{super().extra_repr()}, weight_share={self.weight_share:g}{given}{mixed}"
 
 
-class WeightAwareLinear(_WeightAware, NoisyLinear):
+class WeightAwareLinear(_WeightAware, nn.Linear):
     r"""``nn.Linear`` that drops its inputs by multinomial noise, and draws those that matter to it more often.
 
     The supplement's tight bound of the regulariser is least for p_i ~ sqrt(w_i^2 E x_i^2), which needs the weights.
-    Here they are at hand: :func:`weight_aware_probabilities` has the formula, with the second moments of the batch and
-    the norm of the weights that read unit i. The noise is
+    Here they are at hand; :func:`weight_aware_probabilities` has the formula, and the moments are those of the batch.
 
     .. math:: \hat x_i = x_i \frac{m_i}{k p_i}, \quad m \sim \mathrm{Mult}(p; k), \qquad
               \mathrm{Var}\,\hat x_i = x_i^2 \frac{1 - p_i}{k p_i},
 
-    with mean x_i wherever p_i > 0. By the weights alone (``weight_share=1``) a unit without weights would never be
-    drawn, and then never get any: that is why half of the probability follows the moments, as in
-    :class:`evodrop.linear.DropoutSGDClassifier`. No gradient goes through the probabilities. In eval mode the plain
-    layer.
+    with mean x_i wherever p_i > 0. By the weights alone a unit without weights would never be drawn, and then never get
+    any, so half of the probability follows the moments, as in :class:`evodrop.linear.DropoutSGDClassifier`. No gradient
+    goes through the probabilities. In eval mode the plain layer.
 
     Args:
         in_features, out_features, bias, device, dtype: as in ``nn.Linear``.
@@ -126,26 +125,20 @@ class WeightAwareLinear(_WeightAware, NoisyLinear):
         As ``nn.Linear``. The units are the last dimension, all others are examples.
 
     Examples:
-        >>> layers = torch.nn.Linear(64, 150), torch.nn.ReLU(), WeightAwareLinear(150, 10, p=0.5)
-        >>> model = torch.nn.Sequential(*layers)
-        >>> model(torch.randn(128, 64)).shape
+        >>> WeightAwareLinear(64, 10, p=0.5)(torch.randn(128, 64)).shape
         torch.Size([128, 10])
     """
 
     unit_dims = (-1,)
 
-    def _squares(self) -> Tensor:
-        return _in_range(self.weight).square().sum(0)
 
-
-class WeightAwareConv2d(_WeightAware, NoisyConv2d):
+class WeightAwareConv2d(_WeightAware, nn.Conv2d):
     """``nn.Conv2d`` as :class:`WeightAwareLinear` is ``nn.Linear``: every channel and position of its input is a unit.
 
     A unit has the weights of its channel. That border positions are read by fewer of them is neglected.
 
     Args:
-        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``.
-        p, weight_share, k, match, uniform_mix: as in :class:`WeightAwareLinear`.
+        in_channels, ..., padding_mode, device, dtype: as in ``nn.Conv2d``; the others as in :class:`WeightAwareLinear`.
 
     Shape:
         As ``nn.Conv2d``.
@@ -157,10 +150,8 @@ class WeightAwareConv2d(_WeightAware, NoisyConv2d):
 
     unit_dims = (-3, -2, -1)
 
-    def _squares(self) -> Tensor:
-        # (groups, outputs of a group, inputs of a group, height, width): a group reads its own channels
-        grouped = _in_range(self.weight).square().view(self.groups, -1, *self.weight.shape[1:])
-        return grouped.sum((1, 3, 4)).reshape(-1, 1, 1)
+
+_WeightAware.makes = (WeightAwareLinear, WeightAwareConv2d)
 
 
 def _in_range(tensor: Tensor) -> Tensor:
