@@ -139,7 +139,8 @@ def make_noise(
     elif rate in (0.0, 1.0) or (independent and weights is None):
         return Noise(xp.full_like(like, 1.0 - rate), None)
     masses = xp.ones_like(like) if weights is None else like
-    probs = shares = masses / masses.sum().clip(min=xp.finfo(masses.dtype).tiny)
+    total = masses.sum()
+    probs = shares = masses / (total + (total == 0))
     if uniform_mix:
         drawable = masses > 0
         probs = drawable * ((1.0 - uniform_mix) * probs + uniform_mix / drawable.sum().clip(min=1))

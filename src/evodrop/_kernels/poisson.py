@@ -15,7 +15,7 @@ import numpy as np
 
 from evodrop._checks import Array, Floats, Words
 from evodrop._kernels.compile import compiled
-from evodrop._kernels.rows import GOLDEN, U, add_draws, balance, build_table, hashed, row_sum
+from evodrop._kernels.rows import BLOCK, GOLDEN, U, add_draws, balance, build_table, hashed, row_sum
 
 UNIT_BITS, SLOT_BITS = 16, 4
 SLOT_MASK = (1 << SLOT_BITS) - 1
@@ -30,6 +30,8 @@ RARE, LOST, REST, AGAIN = U(1 << 60), U(1 << 61), U(1 << 62), U(1 << 63)
 # Many draws read tables of rates that are multiples of 1 / PER_RATE: one set for all units and calls.
 PER_RATE, GRID_BITS = 16, 6
 GRID_SIZE = int(PER_RATE * LARGEST_RATE[GRID_BITS])
+BUCKET_BITS, BUCKET_SHIFT = np.uint16(GRID_BITS), np.uint16(UNIT_BITS - GRID_BITS)
+LAST = np.uint16((1 << GRID_BITS) - 1)  # the count that sends a draw on
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
@@ -68,11 +70,12 @@ def place_tables(rates: Floats, indices: Array, where: Array) -> int:
 @compiled
 def fill_tables(rates: Floats, where: Array, tables: Array) -> None:
     masses, table = np.empty(1 << MOST_BITS, np.int64), np.empty(1 << MOST_BITS, np.int64)
+    order = np.empty(len(masses) + 1, np.uint32)
     for i in range(len(rates)):
         place, bits = where[i] >> SLOT_BITS, where[i] & SLOT_MASK
         if bits > 0:
             share_out(rates[i], bits, masses)
-            balance(masses, table, bits, UNIT_BITS)
+            balance(masses, order, table, bits, UNIT_BITS)
             for bucket in range(1 << bits):
                 tables[place + bucket] = table[bucket]
 
@@ -161,11 +164,11 @@ def grid_tables() -> Array:
 
 @compiled
 def plan_many(probs: Floats, k: int, bits: int) -> Words:
-    """What :func:`fill_many` reads: the alias tables of probs and of what the grid cuts off their rates, and for each
-    unit its rate and the place of its table; at last the sum of what is cut off."""
+    """What :func:`fill_many` reads: the alias tables of probs and of what the grid cuts off their rates, the sum of
+    that, the rates of the units, and the places of their tables."""
     d, size = len(probs), 1 << bits
-    plan = np.empty(2 * size + 2 * d + 1, np.uint64)
-    floats, rests = plan.view(np.float64), np.zeros(d)
+    plan = np.empty(2 * size + 1 + d + ((d + 1) >> 1), np.uint64)
+    floats, cells, rests = plan[2 * size :].view(np.float64), plan[2 * size + 1 + d :].view(np.uint32), np.zeros(d)
     kappa, cut_off = k - 2.0 * math.sqrt(k), 0.0
     for i in range(d):
         rate = kappa * probs[i]
@@ -173,12 +176,12 @@ def plan_many(probs: Floats, k: int, bits: int) -> Words:
         if cell < GRID_SIZE:
             rests[i] = rate - math.floor(cell) / PER_RATE  # exact
         cut_off += rests[i]
-        floats[2 * size + i] = rate
-        plan[2 * size + d + i] = U(cell) << U(GRID_BITS)
+        floats[1 + i] = rate
+        cells[i] = np.uint32(cell) << np.uint32(GRID_BITS)
     plan[:size] = build_table(probs, bits)
     if cut_off > 0.0:
         plan[size : 2 * size] = build_table(rests / cut_off, bits)
-    floats[-1] = cut_off
+    floats[0] = cut_off
     return plan
 
 
@@ -192,46 +195,50 @@ def fill_many(row: Array, plan: Words, grid: Array, bits: int, k: int, key: np.u
     is one more Poisson count, of draws among the units in proportion to what they lost.
     """
     size = 1 << bits
-    rates, cells = plan.view(np.float64)[2 * size :], plan[2 * size + len(row) :]
+    floats, cells = plan[2 * size :].view(np.float64), plan[2 * size + 1 + len(row) :].view(np.uint32)
+    cut_off, rates = floats[0], floats[1:]
     total = k + 1
     while total > k:
         used = key
         key = hashed(key + AGAIN * GOLDEN)  # for the next attempt, if there is one
         total = look_up(row, rates, cells, grid, used, words)
-        rest = poisson(rates[-1], used, LOST)
+        rest = poisson(cut_off, used, LOST)
         total += rest
-    add_draws(row, plan[size:], bits, LOST + U(1 << 40), rest, used, words)
-    add_draws(row, plan, bits, REST, k - total, used, words)
+    add_draws(row, plan[size:], bits, LOST + U(1 << 40), rest, used, words[:BLOCK])
+    add_draws(row, plan, bits, REST, k - total, used, words[:BLOCK])
     return bool(row_sum(row) == k)
 
 
 @compiled
-def look_up(row: Array, rates: Floats, cells: Words, grid: Array, key: np.uint64, words: Words) -> int:
-    """Poisson counts from the tables of the grid into a row, and their sum."""
-    units, last, total = words.view(np.uint16), np.uint32((1 << GRID_BITS) - 1), 0
+def look_up(row: Array, rates: Floats, cells: Array, grid: Array, key: np.uint64, words: Words) -> int:
+    """Poisson counts from the tables of the grid into a row, and their sum. The look-ups have a loop of their own: all
+    around them is done for many units at once."""
+    random, places = words[:BLOCK], words[BLOCK : 3 * BLOCK].view(np.uint32)
+    units, entries, total = random.view(np.uint16), words[3 * BLOCK :].view(np.uint16), 0
     for begin in range(0, len(row), len(units)):
         size = min(len(units), len(row) - begin)
         for t in range((size + 3) >> 2):
-            words[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
-        part, places, rare = row[begin : begin + size], cells[begin : begin + size], False
+            random[t] = hashed(key + U((begin >> 2) + t) * GOLDEN)
+        part, cell, rare = row[begin : begin + size], cells[begin : begin + size], False
         for j in range(size):
-            target = np.uint32(units[j]) << np.uint32(GRID_BITS)
-            bucket, rest = target >> np.uint32(UNIT_BITS), target & np.uint32(UNITS - 1)
-            entry = grid[places[j] + U(bucket)]
-            other = entry & last
-            part[j] = bucket if rest < entry - other else other
+            places[j] = cell[j] + np.uint32(units[j] >> BUCKET_SHIFT)
+        for j in range(size):
+            entries[j] = grid[places[j]]
+        for j in range(size):
+            other = entries[j] & LAST
+            is_own = np.uint16(units[j] << BUCKET_BITS) < np.uint16(entries[j] - other)
+            part[j] = units[j] >> BUCKET_SHIFT if is_own else other
         for j in range(size):
             total += part[j]
-            rare |= part[j] == last
+            rare |= part[j] == LAST
         if rare:
             for i in range(begin, begin + size):
-                if row[i] == last:
-                    cell = cells[i] >> U(GRID_BITS)
-                    on_grid = cell < U(GRID_SIZE)
-                    rate, bits = (np.float64(cell) / PER_RATE, GRID_BITS) if on_grid else (rates[i], 0)
+                if row[i] == LAST:
+                    own = cells[i] >> np.uint32(GRID_BITS)
+                    rate, bits = (own / PER_RATE, GRID_BITS) if own < GRID_SIZE else (rates[i], 0)
                     count = rare_count(rate, bits, key, RARE + (U(i) << U(20)))
                     row[i] = count
-                    total += count - np.int64(last)
+                    total += count - np.int64(LAST)
     return total
 
 

@@ -35,52 +35,50 @@ def hashed(z: np.uint64) -> np.uint64:
 
 @compiled
 def integer_masses(probs: Floats, size: int) -> Array:
-    """Integers that sum to 2^62 in proportion to probs. What rounding down cuts off is carried to the next unit. The
-    floats miss a sum of 1 by their rounding errors: all units share that in a second pass, and the largest takes what
-    little is left."""
+    """Integers that sum to 2^62 in proportion to probs, each rounded. The floats miss a sum of 1 by their rounding
+    errors: all units share that in a second pass, and the largest takes what little is left."""
     masses = np.zeros(size, np.int64)
-    scale = 2.0**MASS_BITS
+    scale, missing = 2.0**MASS_BITS, 0
     for _ in range(2):
-        carry, missing, largest = 0.0, 1 << MASS_BITS, 0
+        missing = 1 << MASS_BITS
         for i in range(len(probs)):
-            if probs[i] > 0.0:
-                exact = probs[i] * scale
-                mass = int(exact)
-                carry += exact - mass
-                if carry >= 1.0:
-                    carry -= 1.0
-                    mass += 1
-                masses[i] = mass
-                missing -= mass
-                if mass > masses[largest]:
-                    largest = i
-        if abs(missing) < 1 << 10:
-            break
+            masses[i] = np.int64(np.rint(probs[i] * scale))
+            missing -= masses[i]
         scale *= 1.0 + missing / 2.0**MASS_BITS
-    masses[largest] += missing
+    masses[np.argmax(masses)] += missing
     return masses
 
 
 @compiled
-def balance(masses: Array, table: Array, bits: int, mass_bits: int) -> None:
+def balance(masses: Array, order: Array, table: Array, bits: int, mass_bits: int) -> None:
     """The alias table of Walker (1977), a number per bucket: the threshold, and in the last ``bits`` bits another unit.
     Each of 2^bits buckets holds the same mass: its own unit's up to the threshold, that of a larger unit above. The
-    masses are integers that sum to 2^mass_bits, so nothing is rounded; they are used up."""
-    share = 1 << (mass_bits - bits)
-    donor = 0
-    for start in range(1 << bits):
-        owner = start
-        while masses[owner] <= share:
-            if masses[owner] == share:
-                table[owner] = owner
-                break
-            while masses[donor] <= share:
-                donor += 1
-            table[owner] = (masses[owner] << bits) | donor
-            masses[donor] -= share - masses[owner]
-            if donor >= start:  # its own turn is still to come
-                break
-            owner = donor
+    masses are integers that sum to 2^mass_bits, so nothing is rounded. ``order`` is memory for 2^bits + 1 units.
+
+    Units of less than a share wait at the end of ``order``, the givers at its beginning. Every step fills one bucket:
+    that of the giver, if a share or less is left of it, and the next giver adds what lacks; else that of the next unit
+    that waits. Both are computed and one is chosen, since no processor could foresee which.
+    """
+    share, size = 1 << (mass_bits - bits), 1 << bits
+    giver, waiting = 0, size
+    for i in range(size):
+        waits = masses[i] < share
+        waiting -= waits
+        order[waiting if waits else giver] = i
+        giver += not waits
+    order[size] = 0  # read, and not used, after the last giver
+    giver, waiting = 0, size - 1
+    other = order[0]
+    left = masses[other]
+    for _ in range(size):
+        ends = left <= share
+        owner = other if ends else order[waiting]
+        mass = left if ends else masses[owner]
+        giver += ends
+        waiting -= not ends
+        other = order[giver]
+        left = (masses[other] if ends else left) - (share - mass)
+        table[owner] = owner if mass == share else (mass << bits) | other
 
 
 @compiled
@@ -88,7 +86,7 @@ def build_table(probs: Floats, bits: int) -> Words:
     """The alias table of probs. Units from len(probs) on are padding: they own nothing."""
     masses = integer_masses(probs, 1 << bits)
     table = np.empty(1 << bits, np.int64)
-    balance(masses, table, bits, MASS_BITS)
+    balance(masses, np.empty(len(masses) + 1, np.uint32), table, bits, MASS_BITS)
     return table.view(np.uint64)
 
 
@@ -119,10 +117,9 @@ def row_sum(row: Array) -> int:
 
 @compiled
 def fill_row(row: Array, table: Words, bits: int, k: int, key: np.uint64, words: Words) -> bool:
-    """k draws into a row. False if a count has wrapped round."""
-    row[:] = 0
+    """k draws into a row of zeros. False if a count has wrapped round."""
     add_draws(row, table, bits, U(0), k, key, words)
-    return bool(row_sum(row) == k)
+    return k < 1 << 8 or bool(row_sum(row) == k)
 
 
 @compiled

@@ -45,9 +45,9 @@ WORK_PER_INTERRUPT = 1 << 22  # and between two looks for an interrupt: some 20 
 WORK_PER_THREAD = 1 << 16  # below this a second thread costs more than it saves
 COLUMNS_PER_SPAN = 1024
 OMP_PAUSE_SOFT = 1
-BYTE = np.dtype(np.uint8)
-NONE = np.empty((0, 0), np.float32)  # in the place of an array that a task does not need
-NO_PLAN = np.empty(0, np.uint64), np.empty(0, np.uint16)
+BYTE, FLOAT = np.dtype(np.uint8), np.dtype(np.float32)
+# In the place of what a task does not need.
+NO_PLAN, NO_MOMENTS, NO_GRID = np.empty(0, np.uint64), np.empty(0), np.empty(0, np.uint16)
 # What can be asked for. MOMENTS stands alone, since it takes columns; the others, which take rows, add up: how counts
 # are made, and whether products or the noise itself are wanted.
 MOMENTS, DRAWS, MANY, MASK, PRODUCTS, NOISE, FINITE = (1 << bit for bit in range(7))
@@ -69,7 +69,10 @@ def do_rows(
     stop: int,
 ) -> bool:
     """The task with the rows start..stop. False if a count has wrapped round, or a row is not finite but has to be."""
-    words = np.empty(BLOCK, np.uint64)
+    memory = np.empty(4 * BLOCK, np.uint64)
+    words = memory[:BLOCK]
+    if task & DRAWS:
+        counts[start:stop] = 0  # long before the first is read: a row that was written a moment ago would be waited for
     for r in range(start, stop):
         key, row = hashed(seed + U(r) * ROW_STEP), counts[r]
         if task & FINITE and not is_finite(x[r]):
@@ -78,7 +81,7 @@ def do_rows(
             fill_mask(row, plan, key, words)
         if task & DRAWS and not fill_row(row, plan, bits, k, key, words):
             return False
-        if task & MANY and not fill_many(row, plan, grid, bits, k, key, words):
+        if task & MANY and not fill_many(row, plan, grid, bits, k, key, memory):
             return False
         if task & PRODUCTS:
             scale_row(x[r], row, scale, products[r])
@@ -120,7 +123,7 @@ JOB = np.dtype(
     [
         *((name, np.int64) for name in ("next", "end", "failed", "task", "step", "rows", "d", "size", "bits", "k")),
         ("seed", np.uint64),
-        *((name, np.int64) for name in ("x", "counts", "scale", "products", "plan", "moments", "grid")),
+        *((name, np.int64) for name in ("x", "counts", "scale", "products", "plan", "grid", "moments")),
     ]
 )
 
@@ -164,12 +167,12 @@ def run_section(
     task: int,
     threads: int,
     *,
-    x: Array = NONE,
-    counts: Array = NONE,
-    scale: Array = NONE,
-    products: Array = NONE,
-    plan: Array = NONE,
-    moments: Array = NONE,
+    x: Array | None = None,
+    counts: Array | None = None,
+    scale: Array | None = None,
+    products: Array | None = None,
+    plan: Words = NO_PLAN,
+    moments: Floats = NO_MOMENTS,
     seed: int = 0,
     bits: int = 0,
     k: int = 0,
@@ -179,46 +182,48 @@ def run_section(
 
     A section is deaf to signals, so it ends from time to time, and Python sees an interrupt.
     """
-    rows, d = _checked_shape(x, counts, scale, products)
-    if (
-        threads == 1 and task == PRODUCTS and x.size < WORK_PER_INTERRUPT
-    ):  # backward: a job would cost more than it does
-        return bool(do_rows(task, x, counts, scale, products, *NO_PLAN, 0, 0, U(0), 0, rows))
-    many = math.isqrt(k) * 3 if task & MANY else k
-    end, work = (d, rows) if task == MOMENTS else (rows, d + many)
+    first: Any = counts if x is None else x
+    shape, number = first.shape, next((a.dtype for a in (x, scale) if a is not None), FLOAT)
+    x, products = _fitting(x, shape, number), _fitting(products, shape, number)
+    scale = _fitting(scale, shape[1:], number)
+    counts = _fitting(counts, shape, BYTE if counts is None else counts.dtype)
+    arrays = (x, counts, scale, products, plan, grid_tables() if task & MANY else NO_GRID)
+    (rows, d), seed = shape, seed % 2**64
+    end, work = (d, rows) if task == MOMENTS else (rows, d + (math.isqrt(k) * 3 if task & MANY else k))
     step = COLUMNS_PER_SPAN if task == MOMENTS else WORK_PER_SPAN // work + 1
+    if threads > 1:
+        addresses = [array.__array_interface__["data"][0] for array in (*arrays, moments)]
+        job = np.array((0, 0, 0, task, step, rows, d, plan.size, bits, k, seed, *addresses), JOB)
+        address, call = _section(number, counts.dtype)
     at_once = threads * (WORK_PER_INTERRUPT // work + step)
-    arrays = (x, counts, scale, products, plan, moments, grid_tables() if task & MANY else NONE)
-    addresses = [array.__array_interface__["data"][0] for array in arrays]
-    job = np.array((0, 0, 0, task, step, rows, d, plan.size, bits, k, seed % 2**64, *addresses), JOB)
-    address, call = _section((scale if x is NONE else x).dtype, BYTE if counts is NONE else counts.dtype)
     for start in range(0, end, at_once):
-        job["next"], job["end"] = start, min(start + at_once, end)
-        if threads == 1:
-            call(job.ctypes.data)
-        elif (parallel := _openmp()) is not None:
-            parallel(address, job.ctypes.data, threads, 0)
+        stop = min(start + at_once, end)
+        if threads > 1:
+            job["next"], job["end"] = start, stop
+            if (parallel := _openmp()) is not None:
+                parallel(address, job.ctypes.data, threads, 0)
+            else:
+                _call_in_python_threads(call, job, threads, (*arrays, moments))
+            done = not job["failed"]
+        elif task == MOMENTS:
+            done = column_moments(x, moments, start, stop) is None
         else:
-            _call_in_python_threads(call, job, threads, arrays)
-        if job["failed"]:
+            done = do_rows(task, *arrays, bits, k, U(seed), start, stop)
+        if not done:
             return False
     return True
 
 
-def _checked_shape(x: Array, counts: Array, scale: Array, products: Array) -> tuple[int, int]:
-    """The number of rows and columns. A section trusts addresses, so whatever could lead it astray stops here."""
-    first = counts if x is NONE else x
-    shape, number = first.shape, (scale if x is NONE else x).dtype
-    fits = (
-        first.flags.c_contiguous
-        and (counts is NONE or (counts.flags.c_contiguous and counts.shape == shape))
-        and (scale is NONE or (scale.flags.c_contiguous and scale.shape == shape[1:] and scale.dtype == number))
-        and (products is NONE or (products.flags.c_contiguous and products.shape == shape and products.dtype == number))
-    )
-    if not fits:
-        shapes = ", ".join(f"{a.dtype}{list(a.shape)}" for a in (x, counts, scale, products) if a is not NONE)
-        raise ValueError(f"noise and input do not fit together: {shapes}; the noise is that of another tensor")
-    return shape[0], shape[1]
+def _fitting(array: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The array, or an empty one in its place. A section trusts addresses, so what could lead it astray stops here."""
+    if array is None:
+        return np.empty((0,) * len(shape), dtype)
+    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+        raise ValueError(
+            f"noise and input do not fit together: {array.dtype}{list(array.shape)} in the place of "
+            f"{dtype}{list(shape)}; the noise is that of another tensor"
+        )
+    return array
 
 
 def _call_in_python_threads(call: Any, job: Array, threads: int, arrays: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 HALF = (torch.float16, torch.bfloat16)
 NONE = np.empty(0)
+_cached_n_draws = lru_cache(n_draws)  # a layer asks for the same every time
 
 
 def drop(
@@ -106,7 +108,7 @@ def _usual_call(options: Options, values: Array | None, d: int) -> tuple[int, Ar
         return None
     if options.independent and not options.follows:
         return MASK | FINITE, np.full(d, 1.0 - options.p) if values is None else values, False, 0, 0.0, 0
-    k = n_draws(d, options.p) if options.k is None else options.k
+    k = _cached_n_draws(d, options.p) if options.k is None else options.k
     if options.independent or many_draws(k, d):
         return None
     weights = NONE if options.follows else np.ones(d) if values is None else values
@@ -144,24 +146,25 @@ def _drop_in_steps(
     """Any other call. Units that are not finite pass unchanged, and all do if none can be drawn."""
     rms = np.sqrt(values if options.follows and values is not None else second_moments(x))
     sound, threads = np.isfinite(rms), _threads(x)
-    finite = np.where(sound, rms, 0.0)
+    rms = rms if sound.all() else np.where(sound, rms, 0.0)
     if options.independent and not options.follows:
         passes = ~sound
         found = Noise(values) if values is not None else options.noise(None, rms)
     else:
-        weights = finite if options.follows else np.where(sound, 1.0 if values is None else values, 0.0)
-        passes = ~sound | (weights.sum() == 0)
-        found = options.noise(weights, normalised(finite) ** 2)
-    if found.k is None:
+        weights = rms if options.follows else np.where(sound, 1.0 if values is None else values, 0.0)
+        passes = ~sound if weights.any() else np.ones_like(sound)
+        found = options.noise(weights, None if options.follows else normalised(rms) ** 2)
+    some_pass = bool(passes.any())
+    if some_pass and found.k is None:
         found = Noise(np.where(passes, 1.0, found.chances))
-    scale = np.where(passes, 1.0, found.scale).astype(x.dtype, copy=False)
+    scale = (np.where(passes, 1.0, found.scale) if some_pass else found.scale).astype(x.dtype, copy=False)
     then: dict[str, Any] = (
         {} if output is None else {"scale": scale, "products": output} | ({"x": x} if task == PRODUCTS else {})
     )
     if found.k is None:
         return draw_mask(found.chances, len(x), key, threads, **then), scale
-    counts = draw_counts(found.chances, found.k, len(x), key, threads, **({} if passes.any() else then))
-    if passes.any():
+    counts = draw_counts(found.chances, found.k, len(x), key, threads, **({} if some_pass else then))
+    if some_pass:
         counts[:, passes] = 1
         if output is not None:
             run_section(task, threads, counts=counts, **then)
@@ -174,7 +177,7 @@ def _threads(x: Array) -> int:
 
 def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not support, widened to float32."""
-    array: Array = (tensor.float() if tensor.dtype in HALF else tensor).numpy(force=True)
+    array: Array = (tensor.float() if tensor.dtype in HALF else tensor).numpy()
     return array
 
 
