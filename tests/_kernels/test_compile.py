@@ -38,46 +38,6 @@ os._exit(0)
     assert run.stdout == "5\n", run.stderr
 
 
-LAYER = """
-import torch
-from evodrop.nn import EvolutionalDropout
-def call(): EvolutionalDropout(0.5)(torch.ones(300, 1000))
-"""
-FIT = """
-import numpy as np
-from scipy.sparse import csr_array
-from evodrop.linear import DropoutSGDClassifier
-def call(): DropoutSGDClassifier(max_iter=1, tol=None).fit(csr_array(np.eye(50)), np.arange(50) % 2)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("first_call", [LAYER, FIT], ids=["layer", "fit"])
-def test_a_fork_during_the_first_call_of_another_thread_leaves_the_child_able_to_call(first_call, tmp_path):
-    code = f"""{first_call}
-import os, signal, threading, time
-done = threading.Event()
-threading.Thread(target=lambda: (call(), done.set()), daemon=True).start()
-children = []
-for pause in (0.1, 0.4):
-    time.sleep(pause)
-    cold = not done.is_set()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(120)  # a child that hangs is ended
-        call()
-        os._exit(0)
-    children.append((child, cold))
-print(children[0][1], [os.waitpid(child, 0)[1] for child, _ in children], flush=True)
-os._exit(0)
-"""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # empty: everything is compiled
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=400, check=False, env=environment
-    )
-    assert run.stdout == "True [0, 0]\n", run.stderr
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_fork_while_another_thread_draws_leaves_the_child_able_to_draw():
     code = """

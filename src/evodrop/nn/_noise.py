@@ -27,7 +27,7 @@ from evodrop._checks import ArrayOrTensor, checked_integer, checked_keep, checke
 from evodrop._kernels.compile import hold_during_fork
 from evodrop._kernels.rows import RANK_STEP
 from evodrop.nn import _numba, _torch
-from evodrop.noise import LEAST_RATE, MATCHES, MOST_DRAWS, Noise, make_noise
+from evodrop.noise import MATCHES, MOST_DRAWS, Noise, make_noise
 
 BACKENDS = ("auto", "numba", "torch")
 UnitDims = int | Sequence[int] | None
@@ -56,7 +56,6 @@ class Options(NamedTuple):
     def noise(self, weights: ArrayOrTensor | None, moments: ArrayOrTensor | None) -> Noise:
         """The noise of units with these weights, all alike without any."""
         p, k, match, uniform_mix, _, independent = self
-        p = max(p, LEAST_RATE) if p > 0.0 else p  # the draws of a smaller rate are at their ceiling anyway
         return make_noise(weights, moments, p, k=k, match=match, uniform_mix=uniform_mix, independent=independent)
 
 
