@@ -23,6 +23,9 @@ HASH = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 MASS_BITS = 62  # of a word's 64 bits decide a draw: masses that sum to 2^62 fit a signed integer
 OTHER_BITS = MASS_BITS - 16  # the bits of a chance that 16 bits of a word leave undecided
 TIE = U(1 << 60)  # the words of those bits begin far behind those of any row
+LEAST_TOTAL = (
+    2.0**-400
+)  # of weights: squares of roots that sum to more have all their bits, but for the tiniest among them
 BLOCK = 128  # words hashed at a time, a multiple of 32
 
 
@@ -220,7 +223,8 @@ def plan_usual(
     """What the rows of a usual call are filled from, and the scale of its noise.
 
     Independent noise has the weights as keep probabilities. Else the probabilities of k draws are in proportion to the
-    weights, or to the roots of the moments; the plan is empty if a unit is not finite or none can be drawn.
+    weights, or to the roots of the moments; the plan is empty if a unit is not finite, none can be drawn, or squares
+    may have underflowed.
     """
     if independent:
         for i in range(len(weights)):
@@ -233,7 +237,7 @@ def plan_usual(
         probs[i] = np.sqrt(moments[i]) if from_batch else weights[i]
         total += probs[i] + 0.0 * moments[i]  # not finite if one of them is not
         drawable += probs[i] > 0.0
-    if not (0.0 < total < np.inf):
+    if not (LEAST_TOTAL < total < np.inf):
         return np.empty(0, np.uint64)
     factor, share = (1.0 - uniform_mix) / total, uniform_mix / drawable
     for i in range(len(moments)):

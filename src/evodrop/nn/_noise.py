@@ -216,10 +216,8 @@ class _Dropout(torch.autograd.Function):
             counts, scale = _torch.draw(rows, options, given, generator)
             output = _times_noise(ctx, input, counts, scale)
         else:
-            scaled, product, seed = _torch.in_range(rows), to_rows(output, units), draw_seed(input.device, generator)
-            counts, scale = _numba.drop(scaled, options, given, seed, product if scaled is rows else None)
-            if scaled is not rows:
-                _numba.multiply(rows, counts, scale, product)
+            product, seed = to_rows(output, units), draw_seed(input.device, generator)
+            counts, scale = _numba.drop(rows, options, given, seed, product)
             _write_rows(product, output, units)
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
@@ -329,7 +327,7 @@ def _noise_as_floats(
     rows = _checked_rows(input, options, given, units, shared)
     if uses_numba(input.device):
         seed = draw_seed(input.device, generator) if seed is None else seed
-        floats = _numba.noise(_torch.in_range(rows), options, given, seed)
+        floats = _numba.noise(rows, options, given, seed)
     else:
         counts, scale = _torch.draw(rows, options, given, generator)
         floats = counts * scale

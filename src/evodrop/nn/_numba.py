@@ -24,6 +24,7 @@ from evodrop._kernels.threads import (
     useful_threads,
 )
 from evodrop.definitions import n_draws
+from evodrop.nn._torch import in_range
 from evodrop.noise import Noise, normalised
 from evodrop.sampling import draw_counts, draw_mask, many_draws
 
@@ -35,21 +36,16 @@ NONE = np.empty(0)
 _cached_n_draws = lru_cache(n_draws)  # a layer asks for the same every time
 
 
-def drop(
-    rows: Tensor, options: Options, given: Tensor | None, seed: Tensor, output: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions).
-
-    The product goes to ``output``, if there is one.
-    """
-    product = None if output is None else _array_for(output)
+def drop(rows: Tensor, options: Options, given: Tensor | None, seed: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d); the product goes to ``output``."""
+    product = _array_for(output)
     counts, scale = _drop(_array(rows), options, given, int(seed) % 2**64, PRODUCTS, product)
     _write_half(product, output)
     return torch.from_numpy(counts), torch.from_numpy(scale)
 
 
 def noise(rows: Tensor, options: Options, given: Tensor | None, seed: Tensor) -> Tensor:
-    """(n, d): counts * scale, in float32 or wider."""
+    """(n, d): counts * scale for ``rows``, (n, d) or (n, d, positions), in float32 or wider."""
     x = _array(rows)
     floats = np.empty(x.shape[:2], x.dtype)
     _drop(x, options, given, int(seed) % 2**64, NOISE, floats)
@@ -89,17 +85,13 @@ def sum_squares(rows: Tensor) -> Tensor:
     return torch.from_numpy(second_moments(x) * (x.size // x.shape[1]))
 
 
-def _drop(
-    x: Array, options: Options, given: Tensor | None, key: int, task: int, output: Array | None
-) -> tuple[Array, Array]:
+def _drop(x: Array, options: Options, given: Tensor | None, key: int, task: int, output: Array) -> tuple[Array, Array]:
     """Counts and scale; ``output`` gets what the task says, the products or the noise."""
     values = None if given is None else _array(given).astype(np.float64)
     if values is not None and not (options.follows or options.independent):
         values = normalised(values)
-    drawn = None
-    if output is not None:
-        drawn = _drop_at_once(x, options, values, key, task, output)
-    return drawn or _drop_in_steps(x, options, values, key, task, output)
+    arguments = x, options, values, key, task, output
+    return _drop_at_once(*arguments) or _drop_in_steps(*arguments)
 
 
 def _usual_call(options: Options, values: Array | None, d: int) -> tuple[int, Array, bool, int, float, int] | None:
@@ -141,10 +133,13 @@ def _drop_at_once(
 
 
 def _drop_in_steps(
-    x: Array, options: Options, values: Array | None, key: int, task: int, output: Array | None
+    x: Array, options: Options, values: Array | None, key: int, task: int, output: Array
 ) -> tuple[Array, Array]:
     """Any other call. Units that are not finite pass unchanged, and all do if none can be drawn."""
-    rms = np.sqrt(values if options.follows and values is not None else second_moments(x))
+    if values is not None and options.follows:
+        rms = np.sqrt(values)
+    else:
+        rms = np.sqrt(second_moments(in_range(torch.from_numpy(x)).numpy()))
     sound, threads = np.isfinite(rms), _threads(x)
     rms = rms if sound.all() else np.where(sound, rms, 0.0)
     if options.independent and not options.follows:
@@ -158,16 +153,13 @@ def _drop_in_steps(
     if some_pass and found.k is None:
         found = Noise(np.where(passes, 1.0, found.chances))
     scale = (np.where(passes, 1.0, found.scale) if some_pass else found.scale).astype(x.dtype, copy=False)
-    then: dict[str, Any] = (
-        {} if output is None else {"scale": scale, "products": output} | ({"x": x} if task == PRODUCTS else {})
-    )
+    then: dict[str, Any] = {"scale": scale, "products": output} | ({"x": x} if task == PRODUCTS else {})
     if found.k is None:
         return draw_mask(found.chances, len(x), key, threads, **then), scale
     counts = draw_counts(found.chances, found.k, len(x), key, threads, **({} if some_pass else then))
     if some_pass:
         counts[:, passes] = 1
-        if output is not None:
-            run_section(task, threads, counts=counts, **then)
+        run_section(task, threads, counts=counts, **then)
     return counts, scale
 
 
@@ -189,6 +181,6 @@ def _array_for(output: Tensor) -> Array:
     return array
 
 
-def _write_half(product: Array | None, output: Tensor | None) -> None:
-    if product is not None and output is not None and output.dtype in HALF:
+def _write_half(product: Array, output: Tensor) -> None:
+    if output.dtype in HALF:
         output.copy_(torch.from_numpy(product))
