@@ -2,7 +2,7 @@
 Swap a layer
 ============
 
-``convert_dropout`` replaces the dropouts of a model that you have. The swap changes which units are dropped: standard
+``convert_dropout`` replaces the dropout layers of an existing model. The swap changes which units are dropped: standard
 dropout treats them alike, evolutional dropout keeps those with large second moments more often.
 """
 
@@ -18,8 +18,8 @@ converted = convert_dropout(model)  # before the optimizer is made
 print(converted)
 
 # %%
-# Activations that differ in size show what the layer does. Each point is one of 40 units, and its height the share of
-# 20,000 examples on which it survives.
+# Activations that differ in size show what the layer does. Each point is one of 40 units; its height is the share of
+# 20,000 examples that keep it.
 
 x = torch.randn(20_000, 40) * torch.linspace(0.1, 2, 40)
 size = x.square().mean(0).sqrt()

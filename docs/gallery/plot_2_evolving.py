@@ -35,7 +35,7 @@ for step in range(400):
     optimizer.step()
 
 # %%
-# Every line is one of the 64 hidden units. Its colour tells where it ends. Equal probabilities would be 1/64.
+# Every line is one of the 64 hidden units, coloured by its rank at the end. Equal probabilities would be 1/64.
 
 history = torch.stack(probabilities).numpy()
 steps = 4 * np.arange(len(history))

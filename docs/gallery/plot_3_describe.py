@@ -2,7 +2,7 @@
 What drops in a model?
 ======================
 
-``describe_dropout`` calls a model once and lists every dropout that acts: layers, ``F.dropout``, the dropout inside of
+``describe_dropout`` calls a model once and lists every dropout that acts: layers, ``F.dropout``, the dropout inside
 attention, and masks that code draws by itself. Here the model is a small vision transformer, written by hand.
 """
 
@@ -50,8 +50,8 @@ before = describe_dropout(model, images)
 print(before)
 
 # %%
-# ``convert_dropout`` swaps the layers and keeps their noise level. The table says what is left: a function is no layer,
-# and stays unless ``functional=True`` is said. In sequences the units are the last dimension, hence ``unit_dims=-1``.
+# ``convert_dropout`` swaps the layers and keeps their noise level. The table shows what is left: a function is not a
+# layer, and stays unless you pass ``functional=True``. In sequences the units are the last dimension, hence ``unit_dims=-1``.
 
 convert_dropout(model, unit_dims=-1, match="noise")
 after = describe_dropout(model, images)

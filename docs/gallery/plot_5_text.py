@@ -2,8 +2,8 @@
 Text in a pipeline
 ==================
 
-``DropoutSGDClassifier`` stands where ``SGDClassifier`` stood. Here it learns from documents that are made up:
-two topics use the same words, a little more or less often.
+``DropoutSGDClassifier`` takes the place of ``SGDClassifier``. Here it learns from made-up documents: two topics use the
+same words, a little more or less often.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +34,7 @@ for model in (SGDClassifier, DropoutSGDClassifier):
     print(f"{model.__name__:22s} test error {np.mean(errors[model.__name__]):.1%}")
 
 # %%
-# ``history_`` holds the loss of each epoch, at examples with noise.
+# ``history_`` holds the loss of each epoch, on examples with noise.
 
 history = pipelines[-1][-1].history_
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")

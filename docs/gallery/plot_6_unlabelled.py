@@ -2,7 +2,7 @@
 Unlabelled text
 ===============
 
-What dropout noise adds to the loss of a logistic regression depends on no label. So ``DropoutLogisticRegression`` can
+What dropout noise adds to the loss of a logistic regression does not depend on the labels. So ``DropoutLogisticRegression`` can
 learn from documents that nobody has labelled (Wager, Wang and Liang, 2013): ``fit(X, y, X_unlabeled=...)``.
 """
 
@@ -37,8 +37,8 @@ for size in sizes:
 
 # %%
 # Points are means, bars standard errors. Where labels are few, unlabelled documents do harm: noise adds least to the
-# loss of a model that is sure of everything, and the labels do not yet say of what. From some number of labels on they
-# help. Where that number lies depends on the data: compare on a held-out part of your own.
+# loss of a model that is sure of every document, and few labels do not make it sure of the right class. With more labels
+# they help. How many it takes depends on the data: compare on a held-out part of your own.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for name, values in errors.items():

@@ -16,7 +16,7 @@ found = report(X, rate=0.5)
 print(found)
 
 # %%
-# On the left, the price of each noise: how much it adds to the squared norm of the data. On the right, the
+# On the left, what each noise costs: the factor by which it raises the squared norm of the data. On the right, the
 # probabilities of the units, sorted: the flatter they are, the less there is to gain.
 
 names = [prediction.noise for prediction in found.predictions]
