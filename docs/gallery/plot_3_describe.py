@@ -51,7 +51,8 @@ print(before)
 
 # %%
 # ``convert_dropout`` swaps the layers and keeps their noise level. The table shows what is left: a function is not a
-# layer, and stays unless you pass ``functional=True``. In sequences the units are the last dimension, hence ``unit_dims=-1``.
+# layer, and stays unless you pass ``functional=True``. In sequences the units are the last dimension, hence
+# ``unit_dims=-1``.
 
 convert_dropout(model, unit_dims=-1, match="noise")
 after = describe_dropout(model, images)

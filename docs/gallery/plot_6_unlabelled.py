@@ -2,8 +2,9 @@
 Unlabelled text
 ===============
 
-What dropout noise adds to the loss of a logistic regression does not depend on the labels. So ``DropoutLogisticRegression`` can
-learn from documents that nobody has labelled (Wager, Wang and Liang, 2013): ``fit(X, y, X_unlabeled=...)``.
+What dropout noise adds to the loss of a logistic regression does not depend on the labels. So
+``DropoutLogisticRegression`` can learn from documents that nobody has labelled (Wager, Wang and Liang, 2013):
+``fit(X, y, X_unlabeled=...)``.
 """
 
 import matplotlib.pyplot as plt
@@ -37,8 +38,8 @@ for size in sizes:
 
 # %%
 # Points are means, bars standard errors. Where labels are few, unlabelled documents do harm: noise adds least to the
-# loss of a model that is sure of every document, and few labels do not make it sure of the right class. With more labels
-# they help. How many it takes depends on the data: compare on a held-out part of your own.
+# loss of a model that is sure of every document, and few labels do not make it sure of the right class. With more
+# labels they help. How many it takes depends on the data: compare on a held-out part of your own.
 
 figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for name, values in errors.items():
