@@ -21,6 +21,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from evodrop._checks import Array, Floats
+from evodrop.linear._base import LinearClassifier
 from evodrop.linear._lbfgs import ROUNDING, Minima
 from evodrop.linear.logistic import MarginalClassifier, Problem
 
@@ -216,7 +217,7 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginalClassifier._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
         "rate": [Interval(Real, 0, 1, closed="neither")],
         "concentration": [Interval(Real, 1, None, closed="left")],
         "groups": ["array-like", StrOptions({"all"}), None],

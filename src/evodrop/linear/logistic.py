@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -25,16 +24,12 @@ from evodrop._checks import Array, Floats
 from evodrop._kernels.expected_loss import BOUND, GAUSSIAN, QUADRATIC, add_losses
 from evodrop.linear._base import (
     DTYPES,
-    NOT_NEGATIVE,
-    POSITIVE_INTEGER,
     LinearClassifier,
-    Watch,
     check_classes,
     checked_examples,
     checked_rows,
     class_weights,
-    probabilities,
-    progress_bar,
+    followed,
 )
 from evodrop.linear._lbfgs import Minima, minima, products
 from evodrop.noise import MATCHES, MOST_DRAWS, make_noise
@@ -129,17 +124,6 @@ class MarginalClassifier(LinearClassifier):
     warm_start: bool
     verbose: int
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "rate": [Interval(Real, 0, 1, closed="left")],
-        "alpha": [NOT_NEGATIVE],
-        "fit_intercept": ["boolean"],
-        "max_iter": [POSITIVE_INTEGER],
-        "tol": [NOT_NEGATIVE],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-    }
-
     @abstractmethod
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
         """The minimum, with the noise of the estimator; ``total`` is the weight of all examples."""
@@ -167,26 +151,24 @@ class MarginalClassifier(LinearClassifier):
             raise ValueError(f"X has a value of size {peak:.3g}, but {LARGEST:.0e} is the largest; scale the features")
         positives, ends = np.arange(params.shape[1]) + (params.shape[1] == 1), (float(self.alpha), self.fit_intercept)
         problem = Problem(X, codes, noisy, clean, positives, *ends, np.zeros((X.shape[1], 1)))
-        most = self.max_iter * len(positives)  # if the problems are solved one by one
-        watch = Watch(self, most, **details)
+        done, stopped = 0, False
 
         def fitted(points: Floats) -> dict[str, Floats]:
             return {"coef_": points[:-1].T.astype(X.dtype), "intercept_": points[-1].copy()}
 
-        with progress_bar("iterations", self.max_iter, bool(self.verbose)) as bar:
-            done, stopped = 0, False
+        most = self.max_iter * len(positives)  # if the problems are solved one by one
+        with followed(self, "iteration", most, self.max_iter if self.verbose else 0, **details) as tell:
 
             def step(points: Floats, live: int) -> bool:
                 nonlocal done, stopped
                 done += 1
-                bar(done, f"{live} of {len(positives)} problems left")
-                stopped = watch.step("iteration", lambda: fitted(points))
+                stopped = tell(done, f"{live} of {len(positives)} problems left", lambda: fitted(points))
                 return stopped
 
             found = self._search(problem, params, total, step)
-        self.n_iter_, self.objective_ = found.n_iter, found.values
-        for name, value in fitted(found.points).items():
-            setattr(self, name, value)
+            self.n_iter_, self.objective_ = found.n_iter, found.values
+            for name, value in fitted(found.points).items():
+                setattr(self, name, value)
         if not (stopped or found.converged.all()):
             missed = classes[-len(positives) :][~found.converged].tolist()
             warnings.warn(
@@ -195,25 +177,7 @@ class MarginalClassifier(LinearClassifier):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        watch.close()
         return self
-
-    def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities; of several classes, each against the rest and then over their sum.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        return probabilities(expit(self.decision_function(X)))
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """The logarithm of :meth:`predict_proba`, -inf where that is 0.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
 
     def _start(self, classes: Array, d: int) -> Floats:
         """A column of weights and intercept for each problem: zeros, or those of the last fit."""
@@ -283,7 +247,7 @@ class DropoutLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginalClassifier._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
         "dropout": [StrOptions({"standard", "uniform", "data-dependent", "water-filling", "per-entry"})],
         "approximation": [StrOptions({"quadratic", "gaussian"})],
         "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],

@@ -153,7 +153,7 @@ def test_streams_of_partitions_never_meet():
 
 def test_partitions_too_small_to_split_are_learned_from():
     part = make_part(0, X[:1], Y[:1], None, 0.1, 0)
-    assert (len(part.rows.training), len(part.rows.validation)) == (1, 0)
+    assert (len(part.training), len(part.validation)) == (1, 0)
     with pytest.raises(ValueError, match="no partition large enough"):
         fitted(cut(X[:2], 1), np.array(["art", "sport"]), early_stopping=True)
 

@@ -14,11 +14,18 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from evodrop._checks import Array
-from evodrop.linear._base import POSITIVE_INTEGER, CallbackSupportMixin, Watch, check_classes, number_labels
-from evodrop.linear._fit import FitOptions, Progress
+from evodrop.linear._base import (
+    POSITIVE_INTEGER,
+    CallbackSupportMixin,
+    check_classes,
+    followed,
+    has_probabilities,
+    number_labels,
+)
+from evodrop.linear._fit import Progress
 from evodrop.linear.dask.data import as_arrays, check_rows, is_dask, paired_blocks
 from evodrop.linear.dask.rounds import Rounds, count_weight_of_hits, first_state
-from evodrop.linear.sgd import DropoutSGDClassifier, has_probabilities
+from evodrop.linear.sgd import DropoutSGDClassifier
 
 __all__ = ["DaskDropoutSGDClassifier", "connected", "joblib_on"]
 
@@ -90,7 +97,6 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         """
         model = self._own_estimator()
         model._validate_params()
-        model._check_options()
         goes_on, seed = model.warm_start and hasattr(model, "coef_"), model._new_seed()
         with connected(self.cluster) as client:
             found = self._survey(client, model, X, y, sample_weight, seed, known=goes_on)
@@ -191,10 +197,9 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         check_classes(classes)
         model.classes_, model.n_features_in_ = classes, d
         state = first_state(1 if len(classes) == 2 else len(classes), d)
-        model._progress = Progress(state, bool(model.average), d, seed)
+        model._progress = Progress(state, seed, bool(model.average))
 
     def _learn(self, model: Any, found: Rounds, epochs: int, partial: bool = False, **details: Any) -> None:
-        watch, options = Watch(self, epochs, **details), FitOptions.of(model, partial)
         self.estimator_ = model
 
         def fitted() -> dict[str, Any]:
@@ -204,12 +209,15 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             vars(now).update(attributes)
             return {"estimator_": now, "classes_": model.classes_, "n_features_in_": model.n_features_in_, **attributes}
 
-        steps = model.class_weight, epochs, self.local_epochs
-        n_iter, noise = found.fit(model._progress, options, *steps, lambda: watch.step("epoch", fitted))
-        model._keep(n_iter, noise)
-        for name in FITTED:
-            setattr(self, name, getattr(model, name))
-        watch.close()
+        bar = epochs if model.verbose and epochs > self.local_epochs else 0
+        with followed(self, "epoch", epochs, bar, **details) as tell:
+
+            def watch(done: int, note: str) -> bool:
+                return tell(done, note, fitted)
+
+            model._keep(*found.fit(model, epochs, self.local_epochs, watch, partial))
+            for name in FITTED:
+                setattr(self, name, getattr(model, name))
 
     def _light_estimator(self) -> Any:
         """What a worker needs to predict, and no more."""

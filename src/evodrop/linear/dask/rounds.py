@@ -20,22 +20,23 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.utils.multiclass import check_classification_targets
 
 from evodrop._checks import Array, Floats
-from evodrop._kernels.epoch import Examples
+from evodrop._kernels.epoch import Examples, StepOptions
 from evodrop._kernels.rows import ROW_STEP
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import Rows, checked_examples, class_weights, multiplied, split_rows
+from evodrop.linear._base import checked_examples, class_weights, multiplied, side_weights, split_rows
 from evodrop.linear._fit import (
     Descent,
-    FitOptions,
     Model,
-    Progress,
     descend,
     make_examples,
     noise_of,
+    step_options,
     sum_squares,
 )
 from evodrop.linear.sgd import DropoutSGDClassifier
@@ -60,7 +61,8 @@ class Part(NamedTuple):
     examples: Examples
     moment_weights: Floats  # of the examples in the second moments
     d: int
-    rows: Rows
+    training: Array  # the rows to learn from,
+    validation: Array  # and those that only decide when to stop
     classes: Array
     noise: RowNoise | None  # None before it is prepared, and of "weight-aware", whose noise changes with every round
 
@@ -80,7 +82,8 @@ class Facts(NamedTuple):
 class Recipe(NamedTuple):
     """How to take steps: what all partitions and rounds have in common."""
 
-    options: FitOptions
+    estimator: DropoutSGDClassifier
+    step: StepOptions
     class_weights: Floats
     seed: int
     training: int  # examples of all partitions
@@ -128,7 +131,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
             check_classification_targets(y)
             none = np.zeros(0, np.int64)
             empty = make_examples(sparse.csr_array((0, X.shape[1])), none, np.ones(0))
-            return Part(number, empty, np.ones(0), X.shape[1], Rows(none, none), np.unique(y), None)
+            return Part(number, empty, np.ones(0), X.shape[1], none, none, np.unique(y), None)
         X, y, weight = checked_examples(DropoutSGDClassifier(), X, y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
@@ -136,7 +139,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
     if fraction is not None and math.ceil(fraction * (weight > 0).sum()) >= (weight > 0).sum():
         fraction = None  # too few to set any aside
     rows = split_rows(labels, weight, fraction, stream_of(seed, number) % 2**32)
-    return Part(number, make_examples(X, labels, weight), weight, X.shape[1], rows, classes, None)
+    return Part(number, make_examples(X, labels, weight), weight, X.shape[1], *rows, classes, None)
 
 
 def check_lengths(X: Any, y: Any, weight: Any) -> None:
@@ -155,48 +158,44 @@ def stream_of(seed: int, number: int) -> int:
 def describe(part: Part) -> Facts:
     """The facts of a partition."""
     counts = np.bincount(part.examples.labels[part.examples.weights > 0], minlength=len(part.classes))
-    training, validation = part.rows
-    weight, moment_weight = (float(each[training].sum()) for each in (part.examples.weights, part.moment_weights))
-    return Facts(part.d, len(training), len(validation), weight, moment_weight, part.classes, counts)
+    sums = (float(each[part.training].sum()) for each in (part.examples.weights, part.moment_weights))
+    return Facts(part.d, len(part.training), len(part.validation), *sums, part.classes, counts)
 
 
 def weigh(part: Part, classes: Array, by_class: Floats) -> Part:
     """A partition with the labels that all partitions share, its weights times those of the classes."""
     labels = np.searchsorted(classes, part.classes).astype(np.int64)[part.examples.labels]
-    weights = multiplied(part.examples.weights, labels, by_class)
-    examples = part.examples._replace(labels=labels, weights=weights.steps)
-    rows = Rows(*(rows[weights.steps[rows] > 0] for rows in part.rows))
-    return part._replace(examples=examples, moment_weights=weights.moments, rows=rows, classes=classes)
+    in_moments, in_steps = multiplied(part.examples.weights, labels, by_class)
+    training, validation = (rows[in_steps[rows] > 0] for rows in (part.training, part.validation))
+    examples = part.examples._replace(labels=labels, weights=in_steps)
+    return Part(part.number, examples, in_moments, part.d, training, validation, classes, None)
 
 
 def squares_of(part: Part) -> Floats:
     """(d,): the sum of weight x_i^2 over the training examples of a partition."""
-    return sum_squares(part.examples._replace(weights=part.moment_weights), part.rows.training, part.d)
+    return sum_squares(part.examples._replace(weights=part.moment_weights), part.training, part.d)
 
 
-def prepare(part: Part, moments: Floats, options: FitOptions) -> Part:
+def prepare(part: Part, moments: Floats, estimator: DropoutSGDClassifier) -> Part:
     """A partition with its noise, whose law comes from all partitions."""
-    if options.dropout == "weight-aware":
+    if estimator.dropout == "weight-aware":
         return part
-    law = noise_of(options, moments, np.zeros(part.d))
+    law = noise_of(estimator, moments, np.zeros(part.d))
     return part._replace(noise=row_noise(law, *part.examples[:3]))
 
 
 def run_epochs(part: Part, state: State, moments: Floats, recipe: Recipe, epochs: int) -> State:
     """Local epochs from the common iterate; gives what they add to the next state."""
-    part, options = _settled(part), recipe.options
-    model = Model(part.d, len(state.intercept), bool(options.average), options.jobs)
+    part, estimator = _settled(part), recipe.estimator
+    model = Model(part.d, len(state.intercept), bool(estimator.average), estimator.n_jobs)
     model.start_at(state.coef, state.intercept, state.step)
-    training, seed = part.rows.training, stream_of(recipe.seed, part.number)
-    arguments = (part.examples, training, moments, options, recipe.class_weights, seed, part.noise)
-    descent = Descent(model, *arguments)
-    loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[training].sum())
-    share, averaged = len(training) / recipe.training, model.averaged
-    coef, intercept = model.last_iterate()
-    if not averaged:
-        return State(share * coef, share * intercept, None, None, 0.0, 0, loss)
-    mean_coef, mean_intercept = model.coefficients()
-    return State(share * coef, share * intercept, averaged * mean_coef, averaged * mean_intercept, averaged, 0, loss)
+    how = moments, estimator, recipe.step, recipe.class_weights, stream_of(recipe.seed, part.number), part.noise
+    descent = Descent(model, part.examples, part.training, *how)
+    loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[part.training].sum())
+    share, averaged = len(part.training) / recipe.training, model.averaged
+    coef, intercept = model.coefficients(average=False)
+    means = [averaged * mean for mean in model.coefficients()] if averaged else [None, None]
+    return State(share * coef, share * intercept, means[0], means[1], averaged, 0, loss)
 
 
 def add(one: Any, other: Any) -> Any:
@@ -229,7 +228,10 @@ def count_hits(part: Part, state: State) -> tuple[int, int]:
     model, examples = Model(part.d, len(state.intercept), averages=False), part.examples
     model.start_at(*state.coefficients())
     X = sparse.csr_array((examples.data, examples.indices, examples.indptr), shape=(len(examples.labels), part.d))
-    hits = [round(model.accuracy(X, examples.labels, rows) * len(rows)) if len(rows) else 0 for rows in part.rows]
+    hits = [
+        round(model.accuracy(X, examples.labels, rows) * len(rows)) if len(rows) else 0
+        for rows in (part.training, part.validation)
+    ]
     return hits[0], hits[1]
 
 
@@ -309,17 +311,16 @@ class Rounds:
 
     def fit(
         self,
-        progress: Progress,
-        options: FitOptions,
-        class_weight: Any,
+        estimator: DropoutSGDClassifier,
         epochs: int,
         local_epochs: int,
-        watch: Callable[[], bool],
+        watch: Callable[[int, str], bool],
+        partial: bool,
     ) -> tuple[int, Noise | None]:
-        """Rounds from ``progress.model``, a :class:`State`, which is then that of the end; gives the number of epochs
-        and the last noise. The other arguments are those of :func:`evodrop.linear._fit.descend`."""
-        by_class = class_weights(class_weight, self.classes, self.table().sum(axis=0))
-        sides = multiplied(np.ones(0), np.zeros(0, np.int64), by_class).sides
+        """Rounds of an estimator from its progress, whose model is a :class:`State`; gives the number of epochs and the
+        last noise. The other arguments are those of :func:`evodrop.linear._fit.descend`."""
+        progress: Any = estimator._progress
+        by_class = class_weights(estimator.class_weight, self.classes, self.table().sum(axis=0))
         parts = self._at_home(weigh, self.parts, self.classes, by_class)
         facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
         self.keep(dict(zip(parts, facts, strict=True)))
@@ -327,28 +328,30 @@ class Rounds:
         squares = self._tree_sum(list(self._at_home(squares_of, parts).values())).result()
         moments = progress.moments(squares, self.total("moment_weight"))
         held = self._hold(moments)
-        ready = self._at_home(prepare, parts, held, options)
+        plain = clone(estimator).set_params(n_jobs=effective_n_jobs(estimator.n_jobs))
+        ready = self._at_home(prepare, parts, held, plain)
         longest = max(fact.training for fact in self.facts.values())
-        options = options.over(epochs * longest)
-        recipe = Recipe(options, sides, progress.seed, int(self.total("training")))
+        step = step_options(plain, math.inf if partial else epochs * longest)
+        recipe = Recipe(plain, step, side_weights(by_class), progress.seed, int(self.total("training")))
         before = self.state = self._hold(progress.model)
         rounds = 0
 
-        def take_round(own: int, restart: bool, now: FitOptions) -> tuple[float, float, float]:
-            nonlocal before, recipe, rounds
-            recipe = recipe._replace(options=now)
+        def take_round(own: int, restart: bool, eta0: float) -> tuple[float, float, float]:
+            nonlocal before, rounds
+            now = recipe._replace(step=step._replace(eta0=eta0))
             before = self._hold(self.state.result()) if rounds and rounds % CHECKPOINT == 0 else self.state
-            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, recipe, own).values()))
+            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, now, own).values()))
             self.state = self.client.submit(next_state, before, sums, own * longest, restart, pure=False)
             rounds += 1
-            return self._measure(ready, options.records_error)
+            return self._measure(ready, plain.record_train_error)
 
-        done = descend(take_round, progress.history, options, epochs, watch, local_epochs)
+        arguments = take_round, progress.history, plain, epochs, watch
+        done = descend(*arguments, local_epochs=local_epochs, partial=partial)
         progress.model = self.state.result()
         start = before.result()  # of the last round
         model = Model(self.d, len(start.intercept), averages=False)
         model.start_at(start.coef, start.intercept)
-        return done, noise_of(options, moments, model.weight_norms())
+        return done, noise_of(plain, moments, model.weight_norms())
 
     def _measure(self, ready: dict[int, Future], records_error: bool) -> tuple[float, float, float]:
         """Loss, training error and validation score of the state; the last two are nan if nobody needs them."""
