@@ -165,11 +165,12 @@ def check_structure(X: Any) -> None:
         ) from error
 
 
-def check_classes(classes: Array) -> None:
-    """Raise a ValueError if there are fewer than two."""
+def count_problems(classes: Array) -> int:
+    """How many problems classes make: each against the rest, or a single one for two; a ValueError for fewer."""
     if len(classes) < 2:
         found = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise ValueError(f"there is {found}, but a classifier needs at least 2 classes; give examples of others")
+    return 1 if len(classes) == 2 else len(classes)
 
 
 def number_labels(y: Array, classes: Array) -> Array:
@@ -233,18 +234,18 @@ def split_rows(labels: Array, weight: Floats, fraction: float | None, seed: int)
 
 @contextmanager
 def followed(
-    estimator: Any, task: str, most: int, bar: int, **details: Any
-) -> Iterator[Callable[[int, str, Callable[[], dict[str, Any]]], bool]]:
+    estimator: Any, task: str, most: int, bar: int, fitted: Callable[[], dict[str, Any]], **details: Any
+) -> Iterator[Callable[[int, str], bool]]:
     """A fit as the callbacks of scikit-learn and a bar show it: one task, and in it one per epoch or iteration.
 
-    Gives a function to call after each with how many are done, a note, and a function that gives the attributes of a
-    fit that ended here. True asks to stop.
+    Gives a function to call after each with how many are done and a note; True asks to stop.
 
     Args:
         estimator: the one that is fitted.
         task: the name of the inner tasks.
         most: how many of them there are at most.
         bar: the length of the bar; 0 draws none.
+        fitted: gives the attributes of a fit that ended now.
         details: what every callback gets: X, y, metadata.
     """
     details = {"estimator": estimator, **details}
@@ -252,7 +253,7 @@ def followed(
     fit = None if start is None else start(max_subtasks=most).call_on_fit_task_begin(**details)
     with progress_bar(f"{task}s", bar) as move:
 
-        def step(done: int, note: str, fitted: Callable[[], dict[str, Any]]) -> bool:
+        def step(done: int, note: str) -> bool:
             move(done, note)
             if fit is None:
                 return False

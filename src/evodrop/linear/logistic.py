@@ -25,10 +25,10 @@ from evodrop._kernels.expected_loss import BOUND, GAUSSIAN, QUADRATIC, add_losse
 from evodrop.linear._base import (
     DTYPES,
     LinearClassifier,
-    check_classes,
     checked_examples,
     checked_rows,
     class_weights,
+    count_problems,
     followed,
 )
 from evodrop.linear._lbfgs import Minima, minima, products
@@ -153,21 +153,22 @@ class MarginalClassifier(LinearClassifier):
         problem = Problem(X, codes, noisy, clean, positives, *ends, np.zeros((X.shape[1], 1)))
         done, stopped = 0, False
 
-        def fitted(points: Floats) -> dict[str, Floats]:
-            return {"coef_": points[:-1].T.astype(X.dtype), "intercept_": points[-1].copy()}
+        def fitted() -> dict[str, Floats]:
+            return {"coef_": params[:-1].T.astype(X.dtype), "intercept_": params[-1].copy()}
 
         most = self.max_iter * len(positives)  # if the problems are solved one by one
-        with followed(self, "iteration", most, self.max_iter if self.verbose else 0, **details) as tell:
+        with followed(self, "iteration", most, self.max_iter if self.verbose else 0, fitted, **details) as tell:
 
             def step(points: Floats, live: int) -> bool:
-                nonlocal done, stopped
-                done += 1
-                stopped = tell(done, f"{live} of {len(positives)} problems left", lambda: fitted(points))
+                nonlocal done, stopped, params
+                done, params = done + 1, points
+                stopped = tell(done, f"{live} of {len(positives)} problems left")
                 return stopped
 
             found = self._search(problem, params, total, step)
+            params = found.points
             self.n_iter_, self.objective_ = found.n_iter, found.values
-            for name, value in fitted(found.points).items():
+            for name, value in fitted().items():
                 setattr(self, name, value)
         if not (stopped or found.converged.all()):
             missed = classes[-len(positives) :][~found.converged].tolist()
@@ -181,9 +182,9 @@ class MarginalClassifier(LinearClassifier):
 
     def _start(self, classes: Array, d: int) -> Floats:
         """A column of weights and intercept for each problem: zeros, or those of the last fit."""
-        check_classes(classes)
+        problems = count_problems(classes)
         if not (self.warm_start and hasattr(self, "coef_")):
-            return np.zeros((d + 1, 1 if len(classes) == 2 else len(classes)))
+            return np.zeros((d + 1, problems))
         if not np.array_equal(self.classes_, classes) or self.coef_.shape[1] != d:
             raise ValueError(
                 f"warm_start has a model of classes {self.classes_} and {self.coef_.shape[1]} features, but the data "

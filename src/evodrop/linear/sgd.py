@@ -20,9 +20,9 @@ from evodrop.linear._base import (
     POSITIVE,
     POSITIVE_INTEGER,
     LinearClassifier,
-    check_classes,
     checked_examples,
     class_weights,
+    count_problems,
     followed,
     multiplied,
     number_labels,
@@ -200,8 +200,7 @@ class DropoutSGDClassifier(LinearClassifier):
         classes = np.unique(y)
         if goes_on:
             self._check_same_classes(classes)
-        check_classes(classes)
-        shape = 1 if len(classes) == 2 else len(classes), X.shape[1]
+        shape = count_problems(classes), X.shape[1]
         zeros = np.broadcast_to(0.0, shape)
         coef, intercept = (self.coef_, self.intercept_) if goes_on else (zeros, zeros[:, 0])
         if coef_init is not None:
@@ -260,13 +259,13 @@ class DropoutSGDClassifier(LinearClassifier):
             self._validate_params()
             if begun:
                 self._progress.checked = now
-        known = np.unique(classes) if classes is not None else None if first else self.classes_
-        if known is None:
+        if classes is None and first:
             raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
+        known = self.classes_ if classes is None else np.unique(classes)
         if self.early_stopping or self.class_weight == "balanced":
             option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
             raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
-        check_classes(known)
+        count_problems(known)  # fewer than two are refused
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
         if begun and bool(self.average) != self._progress.averages:
@@ -281,12 +280,9 @@ class DropoutSGDClassifier(LinearClassifier):
 
     def _begin(self, classes: Array, d: int) -> None:
         """Forget what was learned."""
-        check_classes(classes)
-        self.classes_ = classes
-        problems, averages = 1 if len(classes) == 2 else len(classes), bool(self.average)
-        adagrad = self.learning_rate == "adagrad"
-        model = Model(d, problems, averages, effective_n_jobs(self.n_jobs), adagrad)
-        self._progress = Progress(model, self._new_seed(), averages, adagrad)
+        averages, adagrad = bool(self.average), self.learning_rate == "adagrad"
+        model = Model(d, count_problems(classes), averages, effective_n_jobs(self.n_jobs), adagrad)
+        self.classes_, self._progress = classes, Progress(model, self._new_seed(), averages, adagrad)
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, partial: bool = False) -> None:
         progress, model, labels = self._progress, self._progress.model, number_labels(y, self.classes_)
@@ -299,7 +295,8 @@ class DropoutSGDClassifier(LinearClassifier):
         training, validation = split_rows(labels, in_steps, fraction, progress.seed)
         step = step_options(self, math.inf if partial else epochs * len(training))
         bar = epochs if self.verbose and epochs > 1 else 0
-        with followed(self, "epoch", epochs, bar, X=X, y=y, metadata={"sample_weight": weight}) as tell:
+        details = {"X": X, "y": y, "metadata": {"sample_weight": weight}}
+        with followed(self, "epoch", epochs, bar, self._fitted, **details) as watch:
             model.own_memory()
             examples, progress.dtype = make_examples(X, labels, in_steps), X.dtype
             squares = sum_squares(examples._replace(weights=in_moments), training, X.shape[1])
@@ -314,9 +311,6 @@ class DropoutSGDClassifier(LinearClassifier):
                 if self.record_train_error:
                     error = 1.0 - model.accuracy(X, labels, training)
                 return loss, error, model.accuracy(X, labels, validation)
-
-            def watch(done: int, note: str) -> bool:
-                return tell(done, note, self._fitted)
 
             self._keep(descend(take_round, progress.history, self, epochs, watch, partial=partial), descent.law)
 

@@ -18,7 +18,7 @@ from evodrop.lab.data import Documents
 from evodrop.lab.run import Record, Run
 from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear._base import check_classes, labels_of, number_labels
+from evodrop.linear._base import count_problems, labels_of, number_labels
 from evodrop.linear._fit import Descent, Model, Progress, make_examples, step_options, sum_squares
 
 
@@ -35,17 +35,17 @@ class LinearTraining(Training):
         n, d = documents.train_x.shape
         super().__init__(run, digest, int(n))
         classes = np.unique(documents.train_y)
-        check_classes(classes)
+        problems = count_problems(classes)
         self.train_x, self.train_y = documents.train_x, number_labels(documents.train_y, classes)
         self.test_x, self.test_y = documents.test_x, number_labels(documents.test_y, classes)
         protocol: dict[str, Any] = {"loss": "log_loss", "learning_rate": "constant", "average": True}
         noise: dict[str, Any] = {"dropout": run.method, "rate": run.rate, "match": run.match}
         estimator = DropoutSGDClassifier(**noise, **protocol, eta0=run.lr, random_state=run.seed)
-        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True)
+        self.model = Model(d, problems, averages=True)
         progress, rows = Progress(self.model, estimator._new_seed(), averages=True), np.arange(n)
         examples = make_examples(self.train_x, self.train_y, np.ones(n))
         moments = progress.moments(sum_squares(examples, rows, d), n)
-        options = estimator, step_options(estimator), np.ones((self.model.problems, 2))
+        options = estimator, step_options(estimator), np.ones((problems, 2))
         self.descent = Descent(self.model, examples, rows, moments, *options, progress.seed)
 
     def state(self) -> dict[str, Any]:

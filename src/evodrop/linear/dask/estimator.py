@@ -17,7 +17,7 @@ from evodrop._checks import Array
 from evodrop.linear._base import (
     POSITIVE_INTEGER,
     CallbackSupportMixin,
-    check_classes,
+    count_problems,
     followed,
     has_probabilities,
     number_labels,
@@ -194,9 +194,8 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         return found
 
     def _begin(self, model: Any, classes: Array, d: int, seed: int) -> None:
-        check_classes(classes)
+        state = first_state(count_problems(classes), d)
         model.classes_, model.n_features_in_ = classes, d
-        state = first_state(1 if len(classes) == 2 else len(classes), d)
         model._progress = Progress(state, seed, bool(model.average))
 
     def _learn(self, model: Any, found: Rounds, epochs: int, partial: bool = False, **details: Any) -> None:
@@ -210,11 +209,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             return {"estimator_": now, "classes_": model.classes_, "n_features_in_": model.n_features_in_, **attributes}
 
         bar = epochs if model.verbose and epochs > self.local_epochs else 0
-        with followed(self, "epoch", epochs, bar, **details) as tell:
-
-            def watch(done: int, note: str) -> bool:
-                return tell(done, note, fitted)
-
+        with followed(self, "epoch", epochs, bar, fitted, **details) as watch:
             model._keep(*found.fit(model, epochs, self.local_epochs, watch, partial))
             for name in FITTED:
                 setattr(self, name, getattr(model, name))

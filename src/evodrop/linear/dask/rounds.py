@@ -79,16 +79,6 @@ class Facts(NamedTuple):
     counts: Array  # of the examples that have weight, for each of the classes
 
 
-class Recipe(NamedTuple):
-    """How to take steps: what all partitions and rounds have in common."""
-
-    estimator: DropoutSGDClassifier
-    step: StepOptions
-    class_weights: Floats
-    seed: int
-    training: int  # examples of all partitions
-
-
 class State(NamedTuple):
     """The model between two rounds: the common iterate, and the mean of those averaged so far.
 
@@ -98,17 +88,15 @@ class State(NamedTuple):
 
     coef: Floats
     intercept: Floats
-    mean_coef: Floats | None
-    mean_intercept: Floats | None
+    mean_coef: Any  # None where nothing is averaged
+    mean_intercept: Any
     averaged: float
     step: int
     loss: float  # sum over the examples, of the last round
 
     def coefficients(self) -> tuple[Floats, Floats]:
         """The coefficients and intercepts to predict with."""
-        if self.averaged and self.mean_coef is not None and self.mean_intercept is not None:
-            return self.mean_coef, self.mean_intercept
-        return self.coef, self.intercept
+        return (self.mean_coef, self.mean_intercept) if self.averaged else (self.coef, self.intercept)
 
 
 def first_state(problems: int, d: int) -> State:
@@ -117,14 +105,8 @@ def first_state(problems: int, d: int) -> State:
 
 
 def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, seed: int) -> Part:
-    """Check a partition as :meth:`DropoutSGDClassifier.fit` would check its data; one without examples may be.
-
-    Args:
-        number: of the partition.
-        X, y, weight: its block of each; the weight may be None.
-        fraction: of the examples to set aside for validation, or None.
-        seed: of the fit.
-    """
+    """Check a partition as :meth:`DropoutSGDClassifier.fit` would check its data; one without examples may be. A
+    fraction of the examples is set aside for validation, if it is not None."""
     try:
         check_lengths(X, y, weight)
         if X.shape[0] == 0 or (weight is not None and not np.any(weight)):
@@ -158,8 +140,8 @@ def stream_of(seed: int, number: int) -> int:
 def describe(part: Part) -> Facts:
     """The facts of a partition."""
     counts = np.bincount(part.examples.labels[part.examples.weights > 0], minlength=len(part.classes))
-    sums = (float(each[part.training].sum()) for each in (part.examples.weights, part.moment_weights))
-    return Facts(part.d, len(part.training), len(part.validation), *sums, part.classes, counts)
+    weight, moment_weight = (float(each[part.training].sum()) for each in (part.examples.weights, part.moment_weights))
+    return Facts(part.d, len(part.training), len(part.validation), weight, moment_weight, part.classes, counts)
 
 
 def weigh(part: Part, classes: Array, by_class: Floats) -> Part:
@@ -184,15 +166,25 @@ def prepare(part: Part, moments: Floats, estimator: DropoutSGDClassifier) -> Par
     return part._replace(noise=row_noise(law, *part.examples[:3]))
 
 
-def run_epochs(part: Part, state: State, moments: Floats, recipe: Recipe, epochs: int) -> State:
-    """Local epochs from the common iterate; gives what they add to the next state."""
-    part, estimator = _settled(part), recipe.estimator
+def run_epochs(
+    part: Part,
+    state: State,
+    moments: Floats,
+    estimator: Any,
+    step: StepOptions,
+    sides: Floats,
+    seed: int,
+    total: float,
+    epochs: int,
+) -> State:
+    """Local epochs from the common iterate; gives what they add to the next state, as one of ``total`` examples."""
+    part = _settled(part)
     model = Model(part.d, len(state.intercept), bool(estimator.average), estimator.n_jobs)
     model.start_at(state.coef, state.intercept, state.step)
-    how = moments, estimator, recipe.step, recipe.class_weights, stream_of(recipe.seed, part.number), part.noise
+    how = moments, estimator, step, sides, stream_of(seed, part.number), part.noise
     descent = Descent(model, part.examples, part.training, *how)
     loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[part.training].sum())
-    share, averaged = len(part.training) / recipe.training, model.averaged
+    share, averaged = len(part.training) / total, model.averaged
     coef, intercept = model.coefficients(average=False)
     means = [averaged * mean for mean in model.coefficients()] if averaged else [None, None]
     return State(share * coef, share * intercept, means[0], means[1], averaged, 0, loss)
@@ -206,18 +198,12 @@ def add(one: Any, other: Any) -> Any:
 
 
 def next_state(state: State, sums: State, steps: int, restart: bool) -> State:
-    """The state after a round.
-
-    Args:
-        state: before it.
-        sums: of what all partitions add.
-        steps: of the longest partition.
-        restart: the average begins anew.
-    """
+    """The state after a round of so many steps in the longest partition, from the sums of what all partitions add; the
+    average may begin anew."""
     before = 0.0 if restart else state.averaged
     averaged, means = before + sums.averaged, state[2:4]
     if sums.averaged:
-        old = (before * mean if before and mean is not None else None for mean in means)
+        old = (before * mean if before else None for mean in means)
         means = tuple(add(a, b) / averaged for a, b in zip(old, sums[2:4], strict=True))
     return State(sums.coef, sums.intercept, *means, averaged, state.step + steps, sums.loss)
 
@@ -266,7 +252,8 @@ class Rounds:
         from dask.delayed import delayed
 
         parts = client.compute([delayed(make_part)(i, *block, fraction, seed) for i, block in enumerate(blocks)])
-        facts = dict(enumerate(client.gather([client.submit(describe, part, pure=False) for part in parts])))
+        self.client = client
+        facts = self._describe(dict(enumerate(parts)))
         widths = {fact.d: number for number, fact in reversed(facts.items())}
         if len(widths) > 1:
             found = ", ".join(f"{d} in partition {number}" for d, number in reversed(widths.items()))
@@ -281,7 +268,7 @@ class Rounds:
                 f"the labels of partition {kinds[True]} are numbers and those of partition {kinds[False]} are not; "
                 "give all partitions labels of one kind"
             )
-        self.client, self.parts, self.d = client, {i: parts[i] for i in self.facts}, next(iter(widths))
+        self.parts, self.d = {i: parts[i] for i in self.facts}, next(iter(widths))
         self.classes = np.unique(np.concatenate(list(labelled.values())))
         self.state: Future = None
         # Local epochs learn the labels of their partition; the mean of such iterates is a poor model of all.
@@ -322,8 +309,7 @@ class Rounds:
         progress: Any = estimator._progress
         by_class = class_weights(estimator.class_weight, self.classes, self.table().sum(axis=0))
         parts = self._at_home(weigh, self.parts, self.classes, by_class)
-        facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
-        self.keep(dict(zip(parts, facts, strict=True)))
+        self.keep(self._describe(parts))
         parts = {number: parts[number] for number in self.facts}
         squares = self._tree_sum(list(self._at_home(squares_of, parts).values())).result()
         moments = progress.moments(squares, self.total("moment_weight"))
@@ -332,15 +318,15 @@ class Rounds:
         ready = self._at_home(prepare, parts, held, plain)
         longest = max(fact.training for fact in self.facts.values())
         step = step_options(plain, math.inf if partial else epochs * longest)
-        recipe = Recipe(plain, step, side_weights(by_class), progress.seed, int(self.total("training")))
+        common = side_weights(by_class), progress.seed, self.total("training")
         before = self.state = self._hold(progress.model)
         rounds = 0
 
         def take_round(own: int, restart: bool, eta0: float) -> tuple[float, float, float]:
             nonlocal before, rounds
-            now = recipe._replace(step=step._replace(eta0=eta0))
+            now = plain, step._replace(eta0=eta0), *common
             before = self._hold(self.state.result()) if rounds and rounds % CHECKPOINT == 0 else self.state
-            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, now, own).values()))
+            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, *now, own).values()))
             self.state = self.client.submit(next_state, before, sums, own * longest, restart, pure=False)
             rounds += 1
             return self._measure(ready, plain.record_train_error)
@@ -352,6 +338,10 @@ class Rounds:
         model = Model(self.d, len(start.intercept), averages=False)
         model.start_at(start.coef, start.intercept)
         return done, noise_of(plain, moments, model.weight_norms())
+
+    def _describe(self, parts: dict[int, Future]) -> dict[int, Facts]:
+        facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
+        return dict(zip(parts, facts, strict=True))
 
     def _measure(self, ready: dict[int, Future], records_error: bool) -> tuple[float, float, float]:
         """Loss, training error and validation score of the state; the last two are nan if nobody needs them."""
