@@ -38,6 +38,7 @@ __all__ = ["DropoutLogisticRegression"]
 
 LARGEST = 1e150  # its square, summed over 10^8 examples, is a finite number
 NO_FACTORS = np.zeros(0)
+LARGEST_SHARE, LABELS = 0.5, 500  # of unlabelled examples; and see DropoutLogisticRegression
 
 
 class Problem(NamedTuple):
@@ -128,7 +129,7 @@ class MarginalClassifier(LinearClassifier):
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
         """The minimum, with the noise of the estimator; ``total`` is the weight of all examples."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any = None, share: float = 0.0) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any = None, share: Any = 0.0) -> Self:
         details = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
         X, y, weight = checked_examples(self, X, y, sample_weight)
         classes, codes = np.unique(y, return_inverse=True)
@@ -142,6 +143,9 @@ class MarginalClassifier(LinearClassifier):
         self.classes_, total = classes, weight.sum()
         noisy, clean = weight / total, np.zeros(len(weight))
         if unlabeled is not None:  # what noise adds to the loss of a row does not depend on its label
+            if share == "auto":
+                rarest = np.bincount(codes, minlength=len(classes)).min()
+                share = min(LARGEST_SHARE, (rarest / LABELS) ** 2)
             rows = unlabeled.shape[0]
             X, codes = sparse.vstack([X, unlabeled], format="csr"), np.append(codes, np.full(rows, -1))
             clean = share * np.append(noisy, np.full(rows, -1.0 / rows))
@@ -222,7 +226,9 @@ class DropoutLogisticRegression(MarginalClassifier):
         match: what k is matched to: ``"draws"``, ``"distinct"`` or ``"noise"``, see :mod:`evodrop.noise`.
         alpha: strength of the L2 penalty.
         unlabeled_share: how much unlabelled examples count, in [0, 1): in the second moments, and in what the noise
-            adds to the loss.
+            adds to the loss. ``"auto"``: (n / 500)^2, but 0.5 at most, with n labelled examples of the rarest class.
+            Noise adds least to the loss of a model that is sure of everything. So where few labels object, a large
+            share favours the model that puts all unlabelled examples into one class.
         fit_intercept: whether to fit b, which gets no noise and no penalty.
         max_iter: most iterations.
         tol: the search ends where no entry of the gradient is larger.
@@ -253,7 +259,7 @@ class DropoutLogisticRegression(MarginalClassifier):
         "approximation": [StrOptions({"quadratic", "gaussian"})],
         "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
         "match": [StrOptions(set(MATCHES))],
-        "unlabeled_share": [Interval(Real, 0, 1, closed="left")],
+        "unlabeled_share": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
     }
 
     def __init__(
@@ -265,7 +271,7 @@ class DropoutLogisticRegression(MarginalClassifier):
         k: int | None = None,
         match: str = "draws",
         alpha: float = 1e-6,
-        unlabeled_share: float = 0.5,
+        unlabeled_share: float | str = "auto",
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-5,
