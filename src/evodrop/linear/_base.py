@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+from sklearn.model_selection import train_test_split
 from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -50,7 +50,7 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
     classes_: Array
     coef_: Floats
     intercept_: Floats
-    loss = "log_loss"
+    loss: Any = "log_loss"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "rate": [Interval(Real, 0, 1, closed="left")],
@@ -151,13 +151,10 @@ def check_structure(X: Any) -> None:
     if not sparse.issparse(X):
         return
     try:
-        if hasattr(X, "check_format"):
-            X.check_format(full_check=True)
-        # SciPy has no check for these two.
-        axes = enumerate(X.coords) if X.format == "coo" else ((1, row) for row in X.rows) if X.format == "lil" else ()
-        for axis, places in axes:
-            if len(places) and not 0 <= np.min(places) <= np.max(places) < X.shape[axis]:
-                raise ValueError(f"coordinates of axis {axis} reach from {np.min(places)} to {np.max(places)}")
+        if X.format == "coo":
+            sparse.coo_array((X.data, X.coords), shape=X.shape)  # which looks at them
+        elif X.format in ("csr", "csc", "bsr", "lil"):
+            (X.tocsr() if X.format == "lil" else X).check_format(full_check=True)
     except ValueError as error:
         raise ValueError(
             f"X is not a valid {X.format.upper()} matrix of shape {X.shape}: {error}. "
@@ -227,9 +224,9 @@ def split_rows(labels: Array, weight: Floats, fraction: float | None, seed: int)
     counts = np.bincount(labels[rows])
     counts = counts[counts > 0]
     even = counts.min() > 1 and min(fraction, 1 - fraction) * len(rows) >= len(counts)
-    splitter = (StratifiedShuffleSplit if even else ShuffleSplit)(1, test_size=fraction, random_state=seed)
-    training, validation = next(splitter.split(rows, labels[rows]))
-    return rows[training], rows[validation]
+    classes = labels[rows] if even else None
+    training, validation = train_test_split(rows, test_size=fraction, random_state=seed, stratify=classes)
+    return training, validation
 
 
 @contextmanager
@@ -241,12 +238,10 @@ def followed(
     Gives a function to call after each with how many are done and a note; True asks to stop.
 
     Args:
-        estimator: the one that is fitted.
-        task: the name of the inner tasks.
-        most: how many of them there are at most.
+        estimator, details: the one that is fitted, and what every callback gets: X, y, metadata.
+        task, most: the name of the inner tasks, and how many there are at most.
         bar: the length of the bar; 0 draws none.
         fitted: gives the attributes of a fit that ended now.
-        details: what every callback gets: X, y, metadata.
     """
     details = {"estimator": estimator, **details}
     start = getattr(estimator, "_init_callback_context", None)

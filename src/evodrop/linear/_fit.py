@@ -1,10 +1,6 @@
 """SGD on corrupted examples: the one driver of the local fit, of the cluster and of the laboratory.
 
-``Model``      the iterates of C one-against-the-rest problems: they take steps, score rows, become coefficients
-``Descent``    steps over some examples, from any place of an epoch to any other
-``descend``    rounds of them, a record of each, and the rule when to stop
-``Progress``   what a fit leaves behind, so that it can go on with other examples
-
+A :class:`Model` takes steps, a :class:`Descent` has the examples for them, and :func:`descend` counts rounds and stops.
 The options of a fit are the parameters of its estimator, a :class:`evodrop.linear.DropoutSGDClassifier`.
 """
 
@@ -138,15 +134,10 @@ class Block(NamedTuple):
 class Model:
     """The iterates of C problems with d weights each, all zero at first.
 
-    All problems of a row share its noise, which is drawn once. With several jobs the problems are split into blocks,
-    one for each thread; a block draws the same noise again, so the result does not depend on the number of jobs.
-
-    Args:
-        d: number of features.
-        problems: C. One problem has label 1 on its positive side; of several, problem c has label c.
-        averages: whether the average of the iterates is kept beside the last one.
-        jobs: number of threads.
-        adagrad: whether the steps are those of Adagrad.
+    One problem has label 1 on its positive side; of several, problem c has label c. All problems of a row share its
+    noise, which is drawn once. With several jobs the problems are split into blocks, one for each thread; a block draws
+    the same noise again, so the result does not depend on the number of jobs. The average of the iterates is kept
+    beside the last one if ``averages``; ``adagrad`` says whether the steps are those of Adagrad.
     """
 
     def __init__(self, d: int, problems: int, averages: bool, jobs: int = 1, adagrad: bool = False) -> None:
@@ -154,17 +145,11 @@ class Model:
         # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
         # errors would then depend on the number of jobs.
         edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int).tolist()
-        columns = 2 if averages else 1
-        self.blocks = [
-            Block(
-                first,
-                np.zeros((d, columns * (last - first))),
-                np.zeros((2, last - first)),
-                np.array(FIRST_STATE),
-                np.zeros((d + 1 if adagrad else 0, last - first)),
-            )
-            for first, last in pairwise(edges)
-        ]
+        self.blocks = []
+        for first, last in pairwise(edges):
+            size = last - first
+            weights, squares = np.zeros((d, size * (2 if averages else 1))), np.zeros((d + 1 if adagrad else 0, size))
+            self.blocks.append(Block(first, weights, np.zeros((2, size)), np.array(FIRST_STATE), squares))
 
     def own_memory(self) -> None:
         """Copy what may not be written: a model loaded by memory map has arrays that a step could not move."""
@@ -253,17 +238,14 @@ class Descent:
     """Steps of SGD over some examples, epoch after epoch, which may be interrupted anywhere.
 
     The order of an epoch is a function of the seed and of its first step, and the noise of a step one of the seed and
-    the step. So :meth:`state` is all that the rest depends on.
+    the step. So :meth:`state` is all that the rest depends on. An epoch begins at the present step of the model.
 
     Args:
-        model: the iterates, which the steps move. An epoch begins at its present step.
-        examples, rows: the data, and which rows are learned from.
+        model, examples, rows: what moves, the data, and the rows to learn from.
         moments: (d,), E[x_i^2], which the noise follows.
-        estimator: its noise, and whether it shuffles.
-        step: what a step does.
+        estimator, step: whose noise it is, and whether it shuffles; what a step does.
         class_weights: (C, 2), of the negative and the positive side of each problem.
-        seed: of the noise and of the order.
-        noise: that of these examples, if it was made before.
+        seed, noise: of the noise and of the order; the noise of these examples, if it was made before.
     """
 
     def __init__(
@@ -364,9 +346,8 @@ def descend(
             error and validation score, which is nan if there is none.
         history: gets a number of each kind for each round.
         estimator: when to stop, and what is averaged.
-        epochs: how many at most.
+        epochs, local_epochs: how many at most, and in a round.
         watch: is called after each round, with the epochs so far and a note.
-        local_epochs: of a round.
         partial: it is one round of ``partial_fit``, after which nobody asks whether it converged.
     """
     costs: list[float] = []

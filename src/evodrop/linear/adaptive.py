@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy.special import betaln
@@ -34,11 +34,9 @@ LARGEST_LOG = 700.0  # exp of more overflows
 EASING = 0.1  # what a turn leaves of the slope that it finds
 
 
-class Prior(NamedTuple):
-    """The law Beta(a, b) of a rate, with b > 1 so that the variance of its noise has a mean, a / (b - 1)."""
-
-    a: float
-    b: float
+Prior: TypeAlias = tuple[
+    float, float
+]  # Beta(a, b), with b > 1 so that the variance of the noise has a mean, a / (b - 1)
 
 
 class Posterior(NamedTuple):
@@ -54,9 +52,9 @@ def prior_of(rate: float, concentration: float) -> Prior:
 
     Examples:
         >>> prior_of(0.5, 2.0)
-        Prior(a=1.0, b=2.0)
+        (1.0, 2.0)
     """
-    return Prior(concentration * rate, 1.0 + concentration * (1.0 - rate))
+    return concentration * rate, 1.0 + concentration * (1.0 - rate)
 
 
 def posterior(prior: Prior, cost: Floats) -> Posterior:
@@ -95,15 +93,7 @@ def _posterior(prior: Prior, cost: Floats) -> Posterior:
 def _log_density(prior: Prior, cost: Floats, log_v: Floats) -> Floats:
     """Of log v, up to a constant."""
     with np.errstate(over="ignore"):
-        return prior.a * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
-
-
-class Inferred(NamedTuple):
-    """The search of one problem, and what it found of the rates."""
-
-    minimum: Minima
-    rate: Floats  # (d,): posterior means
-    variance: Floats  # (d,)
+        return prior[0] * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
 
 
 def infer_rates(
@@ -115,16 +105,12 @@ def infer_rates(
     prior: Prior,
     groups: Array,
     total: float,
-) -> Inferred:
-    """Weights and laws of the rates by turns, for one problem.
+) -> tuple[Minima, Floats, Floats]:
+    """Weights and laws of the rates by turns, for one problem; gives also the posterior mean of each feature's rate and
+    of the variance of its noise.
 
-    Args:
-        problem: its loss has to be concave in the variance for no turn to make the objective larger; its spread is not
-            read.
-        start, tol, max_iter, callback: as in :func:`evodrop.linear._lbfgs.minima`.
-        prior: of every rate.
-        groups: (d,) which rate is whose.
-        total: the number of examples that the weights of the problem, which sum to 1, stand for.
+    The loss has to be concave in the variance for no turn to make the objective larger. The spread of the problem is
+    not read, and its weights, which sum to 1, stand for ``total`` examples; ``groups`` says which rate is whose.
     """
     params, iterations = start, 0
     costs = _group_costs(problem, params, groups, total)
@@ -142,9 +128,8 @@ def infer_rates(
             break
         costs = _group_costs(noisy, params, groups, total)
     found.n_iter[:], found.converged[:] = iterations, found.converged & (iterations < max_iter)
-    return Inferred(
-        found._replace(values=found.values + law.divergence.sum() / total), law.rate[groups], law.variance[groups]
-    )
+    values = found.values + law.divergence.sum() / total
+    return found._replace(values=values), law.rate[groups], law.variance[groups]
 
 
 def _group_costs(problem: Problem, params: Floats, groups: Array, total: float) -> Floats:
@@ -255,7 +240,7 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
 
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
         prior, groups = prior_of(self.rate, self.concentration), checked_groups(self.groups, self.n_features_in_)
-        points, results = start.copy(), []
+        points, results = start.copy(), list[tuple[Minima, Floats, Floats]]()
         for column in range(start.shape[1]):  # each has rates of its own
 
             def step(point: Floats, _: int, column: int = column) -> bool:
@@ -264,6 +249,6 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
 
             alone = problem.of(np.array([column])), start[:, [column]]
             results.append(infer_rates(*alone, self.tol, self.max_iter, step, prior, groups, total))
-        self.rate_ = np.stack([result.rate for result in results])
-        self.variance_ = np.stack([result.variance for result in results])
-        return Minima(*(np.concatenate(parts, axis=-1) for parts in zip(*(r.minimum for r in results), strict=True)))
+        found, rates, variances = zip(*results, strict=True)
+        self.rate_, self.variance_ = np.stack(rates), np.stack(variances)
+        return Minima(*(np.concatenate(parts, axis=-1) for parts in zip(*found, strict=True)))

@@ -86,7 +86,7 @@ MISMATCHES = {
     ),
     r"X has the shape \(300,\), but it takes a row for each example": lambda: (array.ones(300), Y),
     r"y has the shape \(299,\), but X has 300 rows": lambda: (cut(X, 100), Y[1:]),
-    "y has 299 values, but X has 300 rows": lambda: (cut(X, 100), cut(Y[1:], 50)),
+    r"y has the shape \(299,\), but X has 300": lambda: (cut(X, 100), cut(Y[1:], 50)),
     "y has 3 chunks of unknown size and X 2": lambda: (cut(X, 9, known=False), cut(Y, 5, 7, known=False)),
     "chunks of unknown size": lambda: (cut(X, 9, known=False), Y),
     "y is None, but an array X needs its labels": lambda: (cut(X), None),

@@ -9,14 +9,14 @@ from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import MetaEstimatorMixin, _fit_context, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from evodrop._checks import Array
 from evodrop.linear._base import (
     POSITIVE_INTEGER,
-    CallbackSupportMixin,
+    LinearClassifier,
     count_problems,
     followed,
     has_probabilities,
@@ -34,11 +34,7 @@ WORKERS = 60  # and for its first worker to come
 FITTED = ("classes_", "coef_", "intercept_", "n_features_in_", "n_iter_", "t_", "probs_", "k_", "history_")
 
 
-def _has_probabilities(model: Any) -> bool:
-    return has_probabilities(getattr(model, "estimator_", None) or model.estimator or DropoutSGDClassifier())
-
-
-class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DaskDropoutSGDClassifier(MetaEstimatorMixin, LinearClassifier):  # type: ignore[misc]
     r"""A :class:`DropoutSGDClassifier` that is fitted on a Dask cluster, a partition of the examples at a time.
 
     The second moments are summed over the partitions. Then come rounds: every partition takes ``local_epochs`` epochs
@@ -131,6 +127,11 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             self._learn(model, found, self.local_epochs, partial=True, X=X, y=y, metadata={})
         return self
 
+    @property
+    def loss(self) -> Any:  # type: ignore[override]
+        """That of the estimator, which decides whether scores can become probabilities."""
+        return (getattr(self, "estimator_", None) or self._given()).loss
+
     def decision_function(self, X: Any) -> Any:
         """The score of each row; of a dask array, a dask array."""
         return self._scored("decision_function", X)
@@ -139,12 +140,12 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         """The class of each row; of a dask array, a dask array."""
         return self._scored("predict", X)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """(n, C) probabilities; of a dask array, a dask array."""
         return self._scored("predict_proba", X)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """The logarithm of :meth:`predict_proba`."""
         return self._scored("predict_log_proba", X)
@@ -169,14 +170,12 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             raise ValueError(f"the weights of the examples sum to {weight:g}, so there is no score")
         return float(hits / weight)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def _given(self) -> DropoutSGDClassifier:
+        return DropoutSGDClassifier() if self.estimator is None else self.estimator
 
     def _own_estimator(self) -> Any:
         """The estimator to fit: a clone, or with the parameters of now the one that was fitted before."""
-        given = DropoutSGDClassifier() if self.estimator is None else self.estimator
+        given = self._given()
         if given.learning_rate == "adagrad":
             raise ValueError(
                 "learning_rate='adagrad' keeps sums for each weight, which machines do not share; use 'linear'"
