@@ -16,11 +16,16 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from evodrop._kernels.expected_loss import BOUND, SCALES, expected_loss
 from evodrop.definitions import bernoulli_noise
 from evodrop.linear import AdaptiveRateLogisticRegression
-from evodrop.linear.adaptive import infer_rates, posterior, prior_of
+from evodrop.linear.adaptive import infer_rates, posterior
 from evodrop.linear.logistic import Problem
 
 X, Y = make_classification(n_samples=120, n_features=8, n_informative=4, flip_y=0.2, random_state=0)
 X3, Y3 = make_classification(n_samples=150, n_features=8, n_informative=5, n_classes=3, flip_y=0.1, random_state=0)
+
+
+def prior_of(rate, concentration):
+    """Beta(a, b) as the estimator takes it."""
+    return concentration * rate, 1.0 + concentration * (1.0 - rate)
 
 
 def problem_of(X, labels, spread=0.0):

@@ -76,21 +76,13 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
-        """The class of each row: the one with the largest score.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
+        """The class of each row: the one with the largest score."""
         labels = labels_of(self.decision_function(X))
         return np.asarray(self.classes_[labels])
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities; of several classes, each against the rest, then over their sum; even where all are 0.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
+        """(n, C) probabilities; of several classes each against the rest, over their sum, and even where all are 0."""
         scores = self.decision_function(X)
         chances = expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0
         if chances.ndim == 1:
@@ -100,11 +92,7 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
 
     @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Floats:
-        """The logarithm of :meth:`predict_proba`, -inf where that is 0.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
+        """The logarithm of :meth:`predict_proba`, -inf where that is 0."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
 

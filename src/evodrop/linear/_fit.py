@@ -339,7 +339,8 @@ def descend(
     local_epochs: int = 1,
     partial: bool = False,
 ) -> int:
-    """Rounds until they bring no gain, or ``watch`` says stop; gives the number of their epochs.
+    """Rounds until ``watch`` says stop, or the last ``n_iter_no_change`` are not better by ``tol``, on average, than as
+    many before them; gives the number of their epochs.
 
     Args:
         take_round: takes some epochs, whether to begin the average anew, and the step size eta0; gives loss, training
@@ -363,7 +364,9 @@ def descend(
             history[name].append(value)
         costs.append(loss if math.isnan(score) else -score)
         stopped = watch(done, f"loss {loss:.4g}" + (f"  error {error:.2%}" if not math.isnan(error) else ""))
-        idle = is_idle(costs, patience, tol)
+        # Single epochs would mislead: noise makes one of them look so good that those after it look idle.
+        before, now = sum(costs[-2 * patience : -patience]), sum(costs[-patience:])
+        idle = tol is not None and len(costs) >= 2 * patience and now > before - tol * patience
         if stopped or (idle and not (estimator.learning_rate == "adaptive" and eta0 > LEAST_STEP)):
             return done
         if idle:
@@ -373,13 +376,3 @@ def descend(
         message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return done
-
-
-def is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
-    """Whether the last ``patience`` epochs were not better, by ``tol`` and on average, than as many before them.
-
-    Single epochs would mislead: noise makes one of them look so good that those after it look idle.
-    """
-    if tol is None or len(costs) < 2 * patience:
-        return False
-    return sum(costs[-patience:]) > sum(costs[-2 * patience : -patience]) - tol * patience

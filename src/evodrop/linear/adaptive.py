@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import betaln
@@ -34,11 +34,6 @@ LARGEST_LOG = 700.0  # exp of more overflows
 EASING = 0.1  # what a turn leaves of the slope that it finds
 
 
-Prior: TypeAlias = tuple[
-    float, float
-]  # Beta(a, b), with b > 1 so that the variance of the noise has a mean, a / (b - 1)
-
-
 class Posterior(NamedTuple):
     """What is known of each rate."""
 
@@ -47,25 +42,15 @@ class Posterior(NamedTuple):
     divergence: Floats  # from the prior, in nats
 
 
-def prior_of(rate: float, concentration: float) -> Prior:
-    """Beta(c rate, 1 + c (1 - rate)): before any data, the variance of the noise is that of dropout at ``rate``.
-
-    Examples:
-        >>> prior_of(0.5, 2.0)
-        (1.0, 2.0)
-    """
-    return concentration * rate, 1.0 + concentration * (1.0 - rate)
-
-
-def posterior(prior: Prior, cost: Floats) -> Posterior:
-    """The posterior of rates whose noise costs ``cost`` nats for each unit of variance.
+def posterior(prior: tuple[float, float], cost: Floats) -> Posterior:
+    """The posterior of rates whose noise costs ``cost`` nats for each unit of variance; the prior is Beta(a, b), b > 1.
 
     Its means are right to 1e-5 for a concentration a + b - 1 of at least 1, rates a / (a + b - 1) from 0.01 to 0.99 and
     costs of 0 or at least 1e-8, and to 1e-9 at the rate 0.5. At the rate 0.99 smaller costs leave a tail of the density
     beyond the nodes: the variance is off by 1e-4 at a cost of 1e-12.
 
     Examples:
-        >>> free, dear = (posterior(prior_of(0.5, 2.0), np.array([cost])) for cost in (0.0, 100.0))
+        >>> free, dear = (posterior((1.0, 2.0), np.array([cost])) for cost in (0.0, 100.0))
         >>> free.variance.round(6), dear.variance.round(6)
         (array([1.]), array([0.009714]))
     """
@@ -73,7 +58,7 @@ def posterior(prior: Prior, cost: Floats) -> Posterior:
     return Posterior(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _posterior(prior: Prior, cost: Floats) -> Posterior:
+def _posterior(prior: tuple[float, float], cost: Floats) -> Posterior:
     a, b = prior
     # The density of log v is flat where a - (a + b) v / (1 + v) - s v = 0: there s v^2 + slope v - a = 0.
     slope = b + cost
@@ -90,7 +75,7 @@ def _posterior(prior: Prior, cost: Floats) -> Posterior:
     return Posterior((mass * (v / (1.0 + v))).sum(axis=0) / total, variance, divergence)
 
 
-def _log_density(prior: Prior, cost: Floats, log_v: Floats) -> Floats:
+def _log_density(prior: tuple[float, float], cost: Floats, log_v: Floats) -> Floats:
     """Of log v, up to a constant."""
     with np.errstate(over="ignore"):
         return prior[0] * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
@@ -102,7 +87,7 @@ def infer_rates(
     tol: float,
     max_iter: int,
     callback: Callable[[Floats, int], bool],
-    prior: Prior,
+    prior: tuple[float, float],
     groups: Array,
     total: float,
 ) -> tuple[Minima, Floats, Floats]:
@@ -239,7 +224,9 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
         return self._fit(X, y, sample_weight)
 
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
-        prior, groups = prior_of(self.rate, self.concentration), checked_groups(self.groups, self.n_features_in_)
+        # Before any data, the variance of the noise, a / (b - 1) on average, is that of dropout at ``rate``.
+        prior = self.concentration * self.rate, 1.0 + self.concentration * (1.0 - self.rate)
+        groups = checked_groups(self.groups, self.n_features_in_)
         points, results = start.copy(), list[tuple[Minima, Floats, Floats]]()
         for column in range(start.shape[1]):  # each has rates of its own
 

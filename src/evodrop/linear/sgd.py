@@ -221,10 +221,8 @@ class DropoutSGDClassifier(LinearClassifier):
         counted before its first step: a feature never seen before can be drawn at once.
 
         Args:
-            X: (n, d) array or sparse matrix.
-            y: (n,) classes.
+            X, y, sample_weight: as for :meth:`fit`.
             classes: all classes of all parts; needed in the first call.
-            sample_weight: (n,) weights, not negative.
         """
         known, fitted = self._known_classes(classes), self._is_fitted()
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=not fitted)

@@ -159,11 +159,11 @@ def test_partitions_too_small_to_split_are_learned_from():
 
 
 def test_sums_skip_what_is_not_there():
-    one = State(np.ones((1, 2)), np.ones(1), None, None, 0.0, 0, 2.0)
-    other = State(np.ones((1, 2)), np.ones(1), np.full((1, 2), 3.0), np.ones(1), 5.0, 0, 1.0)
+    one = State(np.ones((1, 2)), None, 0.0, 0, 2.0)
+    other = State(np.ones((1, 2)), np.full((1, 2), 3.0), 5.0, 0, 1.0)
     for total in (add(one, other), add(other, one)):
-        assert (total.coef.tolist(), total.mean_coef.tolist(), total.averaged, total.loss) == ([[2, 2]], [[3, 3]], 5, 3)
-    assert one.coef.tolist() == [[1, 1]]  # a task may be run again: it changes nothing that it is given
+        assert (total.last.tolist(), total.mean.tolist(), total.averaged, total.loss) == ([[2, 2]], [[3, 3]], 5, 3)
+    assert one.last.tolist() == [[1, 1]]  # a task may be run again: it changes nothing that it is given
 
 
 def test_balanced_weights_come_from_the_counts_of_all_partitions():

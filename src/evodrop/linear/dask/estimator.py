@@ -24,7 +24,7 @@ from evodrop.linear._base import (
 )
 from evodrop.linear._fit import Progress
 from evodrop.linear.dask.data import as_arrays, check_rows, is_dask, paired_blocks
-from evodrop.linear.dask.rounds import Rounds, count_weight_of_hits, first_state
+from evodrop.linear.dask.rounds import Rounds, State, count_weight_of_hits
 from evodrop.linear.sgd import DropoutSGDClassifier
 
 __all__ = ["DaskDropoutSGDClassifier", "connected", "joblib_on"]
@@ -100,8 +100,7 @@ class DaskDropoutSGDClassifier(MetaEstimatorMixin, LinearClassifier):  # type: i
                 model._check_same_classes(found.classes)
             self._begin(model, found.classes, found.d, seed)
             if goes_on:
-                start = {"coef": model.coef_, "intercept": model.intercept_}
-                model._progress.model = model._progress.model._replace(**start)
+                model._progress.model = State(np.column_stack([model.coef_, model.intercept_]))
             self._learn(model, found, model.max_iter, X=X, y=y, metadata={})
         return self
 
@@ -128,7 +127,7 @@ class DaskDropoutSGDClassifier(MetaEstimatorMixin, LinearClassifier):  # type: i
         return self
 
     @property
-    def loss(self) -> Any:  # type: ignore[override]
+    def loss(self) -> Any:
         """That of the estimator, which decides whether scores can become probabilities."""
         return (getattr(self, "estimator_", None) or self._given()).loss
 
@@ -193,7 +192,7 @@ class DaskDropoutSGDClassifier(MetaEstimatorMixin, LinearClassifier):  # type: i
         return found
 
     def _begin(self, model: Any, classes: Array, d: int, seed: int) -> None:
-        state = first_state(count_problems(classes), d)
+        state = State(np.zeros((count_problems(classes), d + 1)))
         model.classes_, model.n_features_in_ = classes, d
         model._progress = Progress(state, seed, bool(model.average))
 

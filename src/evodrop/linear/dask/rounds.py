@@ -42,7 +42,7 @@ from evodrop.linear._fit import (
 from evodrop.linear.sgd import DropoutSGDClassifier
 from evodrop.noise import Noise
 
-__all__ = ["Rounds", "State", "count_weight_of_hits", "first_state", "sortedness"]
+__all__ = ["Rounds", "State", "count_weight_of_hits", "sortedness"]
 
 Future = Any
 
@@ -86,22 +86,16 @@ class State(NamedTuple):
     of means.
     """
 
-    coef: Floats
-    intercept: Floats
-    mean_coef: Any  # None where nothing is averaged
-    mean_intercept: Any
-    averaged: float
-    step: int
-    loss: float  # sum over the examples, of the last round
+    last: Floats  # (C, d + 1): the weights and, in the last column, the intercepts
+    mean: Any = None  # the same of the mean; None where nothing is averaged
+    averaged: float = 0.0
+    step: int = 1
+    loss: float = 0.0  # sum over the examples, of the last round
 
-    def coefficients(self) -> tuple[Floats, Floats]:
-        """The coefficients and intercepts to predict with."""
-        return (self.mean_coef, self.mean_intercept) if self.averaged else (self.coef, self.intercept)
-
-
-def first_state(problems: int, d: int) -> State:
-    """All weights zero."""
-    return State(np.zeros((problems, d)), np.zeros(problems), None, None, 0.0, 1, 0.0)
+    def coefficients(self, average: bool = True) -> tuple[Floats, Floats]:
+        """(C, d) coefficients and (C,) intercepts: to predict with, or to go on from."""
+        found = self.mean if average and self.averaged else self.last
+        return np.ascontiguousarray(found[:, :-1]), found[:, -1].copy()
 
 
 def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, seed: int) -> Part:
@@ -179,15 +173,14 @@ def run_epochs(
 ) -> State:
     """Local epochs from the common iterate; gives what they add to the next state, as one of ``total`` examples."""
     part = _settled(part)
-    model = Model(part.d, len(state.intercept), bool(estimator.average), estimator.n_jobs)
-    model.start_at(state.coef, state.intercept, state.step)
+    model = Model(part.d, len(state.last), bool(estimator.average), estimator.n_jobs)
+    model.start_at(*state.coefficients(average=False), state.step)
     how = moments, estimator, step, sides, stream_of(seed, part.number), part.noise
     descent = Descent(model, part.examples, part.training, *how)
     loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[part.training].sum())
     share, averaged = len(part.training) / total, model.averaged
-    coef, intercept = model.coefficients(average=False)
-    means = [averaged * mean for mean in model.coefficients()] if averaged else [None, None]
-    return State(share * coef, share * intercept, means[0], means[1], averaged, 0, loss)
+    last, mean = np.column_stack(model.coefficients(average=False)), np.column_stack(model.coefficients())
+    return State(share * last, averaged * mean if averaged else None, averaged, 0, loss)
 
 
 def add(one: Any, other: Any) -> Any:
@@ -201,17 +194,16 @@ def next_state(state: State, sums: State, steps: int, restart: bool) -> State:
     """The state after a round of so many steps in the longest partition, from the sums of what all partitions add; the
     average may begin anew."""
     before = 0.0 if restart else state.averaged
-    averaged, means = before + sums.averaged, state[2:4]
+    averaged, mean = before + sums.averaged, state.mean
     if sums.averaged:
-        old = (before * mean if before else None for mean in means)
-        means = tuple(add(a, b) / averaged for a, b in zip(old, sums[2:4], strict=True))
-    return State(sums.coef, sums.intercept, *means, averaged, state.step + steps, sums.loss)
+        mean = add(before * mean if before else None, sums.mean) / averaged
+    return State(sums.last, mean, averaged, state.step + steps, sums.loss)
 
 
 def count_hits(part: Part, state: State) -> tuple[int, int]:
     """How many clean training and validation examples the model gets right."""
     part = _settled(part)
-    model, examples = Model(part.d, len(state.intercept), averages=False), part.examples
+    model, examples = Model(part.d, len(state.last), averages=False), part.examples
     model.start_at(*state.coefficients())
     X = sparse.csr_array((examples.data, examples.indices, examples.indptr), shape=(len(examples.labels), part.d))
     hits = [
@@ -335,8 +327,8 @@ class Rounds:
         done = descend(*arguments, local_epochs=local_epochs, partial=partial)
         progress.model = self.state.result()
         start = before.result()  # of the last round
-        model = Model(self.d, len(start.intercept), averages=False)
-        model.start_at(start.coef, start.intercept)
+        model = Model(self.d, len(start.last), averages=False)
+        model.start_at(*start.coefficients(average=False))
         return done, noise_of(plain, moments, model.weight_norms())
 
     def _describe(self, parts: dict[int, Future]) -> dict[int, Facts]:
