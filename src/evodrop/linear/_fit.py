@@ -234,36 +234,27 @@ class Model:
             return list(threads.map(task, self.blocks))
 
 
+@dataclass
 class Descent:
     """Steps of SGD over some examples, epoch after epoch, which may be interrupted anywhere.
 
     The order of an epoch is a function of the seed and of its first step, and the noise of a step one of the seed and
     the step. So :meth:`state` is all that the rest depends on. An epoch begins at the present step of the model.
-
-    Args:
-        model, examples, rows: what moves, the data, and the rows to learn from.
-        moments: (d,), E[x_i^2], which the noise follows.
-        estimator, step: whose noise it is, and whether it shuffles; what a step does.
-        class_weights: (C, 2), of the negative and the positive side of each problem.
-        seed, noise: of the noise and of the order; the noise of these examples, if it was made before.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        examples: Examples,
-        rows: Array,
-        moments: Floats,
-        estimator: Any,
-        step: StepOptions,
-        class_weights: Floats,
-        seed: int,
-        noise: RowNoise | None = None,
-    ) -> None:
-        self.model, self.examples, self.rows, self.moments = model, examples, rows, moments
-        self.estimator, self.step, self.class_weights, self.seed = estimator, step, class_weights, seed
-        self.first, self.weight_norms, self.noise = model.step, np.zeros(len(moments)), noise
-        self.law: Noise | None = None  # of the noise, once it is made
+    model: Model
+    examples: Examples
+    rows: Array  # to learn from
+    moments: Floats  # (d,), E[x_i^2], which the noise follows
+    estimator: Any  # whose noise it is, and whether it shuffles
+    step: StepOptions
+    class_weights: Floats  # (C, 2), of the negative and the positive side of each problem
+    seed: int  # of the noise and of the order
+    noise: RowNoise | None = None  # of these examples, if it was made before
+    law: Noise | None = None  # of the noise, if it is made here
+
+    def __post_init__(self) -> None:
+        self.first, self.weight_norms = self.model.step, np.zeros(len(self.moments))
 
     def run(self, steps: int) -> float:
         """So many steps; gives the sum of the losses at the corrupted examples. If that is not finite, the weights have

@@ -29,7 +29,7 @@ from evodrop._checks import Array, Floats
 from evodrop._kernels.epoch import Examples, StepOptions
 from evodrop._kernels.rows import ROW_STEP
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import checked_examples, class_weights, multiplied, side_weights, split_rows
+from evodrop.linear._base import checked_examples, class_weights, labels_of, multiplied, side_weights, split_rows
 from evodrop.linear._fit import (
     Descent,
     Model,
@@ -179,8 +179,8 @@ def run_epochs(
     descent = Descent(model, part.examples, part.training, *how)
     loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[part.training].sum())
     share, averaged = len(part.training) / total, model.averaged
-    last, mean = np.column_stack(model.coefficients(average=False)), np.column_stack(model.coefficients())
-    return State(share * last, averaged * mean if averaged else None, averaged, 0, loss)
+    mean = averaged * np.column_stack(model.coefficients()) if averaged else None
+    return State(share * np.column_stack(model.coefficients(average=False)), mean, averaged, 0, loss)
 
 
 def add(one: Any, other: Any) -> Any:
@@ -206,11 +206,8 @@ def count_hits(part: Part, state: State) -> tuple[int, int]:
     model, examples = Model(part.d, len(state.last), averages=False), part.examples
     model.start_at(*state.coefficients())
     X = sparse.csr_array((examples.data, examples.indices, examples.indptr), shape=(len(examples.labels), part.d))
-    hits = [
-        round(model.accuracy(X, examples.labels, rows) * len(rows)) if len(rows) else 0
-        for rows in (part.training, part.validation)
-    ]
-    return hits[0], hits[1]
+    right = labels_of(model.scores(X, np.arange(len(examples.labels)))) == examples.labels
+    return int(right[part.training].sum()), int(right[part.validation].sum())
 
 
 def count_weight_of_hits(model: DropoutSGDClassifier, X: Any, y: Any, weight: Any) -> tuple[float, float]:
