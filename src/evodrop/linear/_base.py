@@ -63,6 +63,14 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         "verbose": ["verbose"],
     }
 
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        k, match, dropout = (getattr(self, name, None) for name in ("k", "match", "dropout"))
+        if k is not None and match != "draws":
+            raise ValueError(f"k is {k} and match is {match!r}, but a match chooses k; give one of them")
+        if k is not None and dropout in ("none", "standard"):
+            raise ValueError(f"k is {k}, but dropout={dropout!r} draws nothing; set rate instead")
+
     def decision_function(self, X: Any) -> Floats:
         """The score of each row: (n,) for two classes, positive for ``classes_[1]``; else (n, C), one against the rest.
 

@@ -294,11 +294,6 @@ class DropoutLogisticRegression(MarginalClassifier):
             sample_weight: (n,) weights, not negative.
             X_unlabeled: (m, d) further examples, whose labels are not known.
         """
-        if self.k is not None and (self.dropout == "standard" or self.match != "draws"):
-            raise ValueError(
-                f"k is {self.k!r} with dropout={self.dropout!r} and match={self.match!r}, but the rate decides in "
-                "standard dropout, and a match chooses k; leave k out, or choose another dropout and match='draws'"
-            )
         if X_unlabeled is not None:
             X_unlabeled = checked_unlabeled(X_unlabeled, np.shape(X)[-1])
         return self._fit(X, y, sample_weight, X_unlabeled, self.unlabeled_share)

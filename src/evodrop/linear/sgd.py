@@ -236,13 +236,6 @@ class DropoutSGDClassifier(LinearClassifier):
 
     # The rest is for the fit on a cluster too.
 
-    def _validate_params(self) -> None:
-        super()._validate_params()
-        if self.k is not None and self.match != "draws":
-            raise ValueError(f"k is {self.k} and match is {self.match!r}, but a match chooses k; give one of them")
-        if self.k is not None and self.dropout in ("none", "standard"):
-            raise ValueError(f"k is {self.k}, but dropout={self.dropout!r} draws nothing; set rate instead")
-
     def _check_same_classes(self, classes: Array) -> None:
         if not np.array_equal(classes, self.classes_):
             raise ValueError(f"warm_start has classes {self.classes_}, but y has {classes}; set warm_start=False")
