@@ -21,7 +21,7 @@ from evodrop._kernels.epoch import (
 )
 from evodrop._kernels.sparse_rows import CLEAN, row_noise
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear._fit import FitOptions, Model, make_examples, noise_of
+from evodrop.linear._fit import Model, make_examples, noise_of
 
 SEED = 20160208
 SLOPES = {
@@ -86,8 +86,8 @@ def random_examples(problems, rows=40, d=12, dtype=np.float64, index=np.int32, w
 
 
 def law_of(dropout, moments, weight_norms=None, **options):
-    fit = FitOptions.of(DropoutSGDClassifier(dropout=dropout, **options))
-    return noise_of(fit, moments, np.zeros(len(moments)) if weight_norms is None else weight_norms)
+    estimator = DropoutSGDClassifier(dropout=dropout, **options)
+    return noise_of(estimator, moments, np.zeros(len(moments)) if weight_norms is None else weight_norms)
 
 
 def law_for(dropout, X, **options):

@@ -14,7 +14,7 @@ from evodrop._kernels.poisson import build_tables
 from evodrop._kernels.sparse_rows import CLEAN, DRAWN, EQUAL, KEPT, LEAST, row_noise
 from evodrop.definitions import expected_kept, keep_probabilities, n_draws, sampling_probabilities, second_moments
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear._fit import DROPOUTS, Descent, FitOptions, Model, descend, make_examples, noise_of
+from evodrop.linear._fit import DROPOUTS, Descent, Model, descend, make_examples, noise_of, step_options
 from evodrop.noise import MOST_DRAWS, Noise
 
 DRAWN_FROM = ("uniform", "data-dependent", "weight-aware")
@@ -24,7 +24,7 @@ WEIGHTS = np.array([0.5, 3.0, 0.0, 0.0, 1.0])
 
 def law_of(dropout, rows=ROWS, weight_norms=None, **options):
     norms = np.zeros(rows.shape[1]) if weight_norms is None else weight_norms
-    return noise_of(FitOptions.of(DropoutSGDClassifier(dropout=dropout, **options)), second_moments(rows), norms)
+    return noise_of(DropoutSGDClassifier(dropout=dropout, **options), second_moments(rows), norms)
 
 
 def rows_of(law, rows=ROWS):
@@ -176,8 +176,9 @@ def descent(dropout="data-dependent", **options):
     rng = np.random.default_rng(1)
     X = sparse.random_array((30, 12), density=0.4, rng=rng, format="csr")
     examples = make_examples(X, rng.integers(0, 3, 30), np.ones(30))
-    fit = FitOptions.of(DropoutSGDClassifier(dropout=dropout, loss="log_loss", average=True, **options))
-    return Descent(Model(12, 3, True), examples, np.arange(0, 30, 2), second_moments(X), fit, np.ones((3, 2)), 5)
+    estimator = DropoutSGDClassifier(dropout=dropout, loss="log_loss", average=True, **options)
+    how = second_moments(X), estimator, step_options(estimator), np.ones((3, 2)), 5
+    return Descent(Model(12, 3, True), examples, np.arange(0, 30, 2), *how)
 
 
 @pytest.mark.parametrize("dropout", ["data-dependent", "weight-aware", "none"])
@@ -226,14 +227,16 @@ def rounds_of(losses, epochs, local_epochs=1, stop=math.inf, **options):
     """Which rounds begin the average anew, and how many epochs there were."""
     restarts, history = [], {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
 
-    def take_round(_own, restart, _options):
+    def take_round(_own, restart, _eta0):
         restarts.append(restart)
         return losses[len(restarts) - 1], 0.5, math.nan
 
-    fit = FitOptions.of(
-        DropoutSGDClassifier(**{"tol": None, "average": "tail", "learning_rate": "constant", **options})
-    )
-    done = descend(take_round, history, fit, epochs, lambda: len(restarts) >= stop, local_epochs)
+    estimator = DropoutSGDClassifier(**{"tol": None, "average": "tail", "learning_rate": "constant", **options})
+
+    def watch(*_):
+        return len(restarts) >= stop
+
+    done = descend(take_round, history, estimator, epochs, watch, local_epochs=local_epochs)
     assert history["loss"] == losses[: len(restarts)]
     return np.flatnonzero(restarts).tolist(), done, len(restarts)
 

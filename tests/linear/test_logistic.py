@@ -259,6 +259,33 @@ def test_unlabelled_examples_count_in_the_moments_and_in_the_noise(form):
     np.testing.assert_allclose(none.coef_, plain.coef_, atol=1e-4)
 
 
+def topics(labels, rng):
+    """Documents of two topics, which use the same words, more or less often."""
+    frequency, tilt = 1 / np.arange(1, 1001), np.exp(0.35 * np.random.default_rng(0).normal(size=1000))
+    words = np.array([frequency * tilt, frequency / tilt])
+    counts = np.array([rng.multinomial(60, words[label] / words[label].sum()) for label in labels])
+    return TfidfTransformer().fit_transform(counts)
+
+
+@pytest.mark.parametrize("size", [40, 80, 400])
+def test_the_share_of_unlabelled_documents_follows_the_labels(size):
+    """A half does harm where labels are few: it makes one class of all documents."""
+    rng = np.random.default_rng(4)
+    labels, truth, hidden = (rng.integers(0, 2, n) for n in (size, 1000, 1500))
+    train, test, more = (topics(y, rng) for y in (labels, truth, hidden))
+
+    def fitted(share):
+        return DropoutLogisticRegression(unlabeled_share=share).fit(train, labels, X_unlabeled=more)
+
+    auto, half, alone = (1 - fitted(share).score(test, truth) for share in ("auto", 0.5, 0.0))
+    if size < 100:
+        assert auto < 1.05 * alone < 0.6 * half
+    else:
+        assert half < auto < 0.9 * alone
+    share = (np.bincount(labels).min() / 500) ** 2
+    np.testing.assert_array_equal(fitted("auto").coef_, fitted(share).coef_)
+
+
 @pytest.mark.parametrize("dropout", ["per-entry", "data-dependent"])
 def test_unlabelled_documents_sharpen_a_model_of_few(dropout):
     rng = np.random.default_rng(2)
@@ -303,8 +330,8 @@ def test_single_precision_gives_single_precision():
         ({"approximation": "exact"}, "'approximation' parameter"),
         ({"match": "kept"}, "'match' parameter"),
         ({"k": 0}, "'k' parameter"),
-        ({"k": 2, "match": "noise"}, "k is 2 with dropout='data-dependent' and match='noise', but"),
-        ({"k": 2, "dropout": "standard"}, "k is 2 with dropout='standard' and match='draws', but"),
+        ({"k": 2, "match": "noise"}, "k is 2 and match is 'noise', but a match chooses k"),
+        ({"k": 2, "dropout": "standard"}, "k is 2, but dropout='standard' draws nothing; set rate"),
         ({"class_weight": {0: -1.0}}, "class_weight is {0: -1.0}, but the weights of classes are finite and not"),
         ({"class_weight": {0: 0.0, 1: 0.0}}, "leaves no example any weight"),
     ],

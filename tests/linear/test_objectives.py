@@ -8,9 +8,18 @@ from math import factorial
 import numpy as np
 import pytest
 from scipy import integrate, sparse
-from scipy.special import expit
+from scipy.special import erfcx, expit
 
-from evodrop._kernels.expected_loss import BOUND, GAUSSIAN, QUADRATIC, SCALES, expected_loss
+from evodrop._kernels.expected_loss import (
+    BOUND,
+    GAUSSIAN,
+    MIDDLE,
+    QUADRATIC,
+    SCALE_WEIGHTS,
+    SCALES,
+    TAIL,
+    expected_loss,
+)
 from evodrop.definitions import bernoulli_noise, multinomial_noise, sampling_probabilities, second_moments
 from evodrop.linear._lbfgs import minima
 from evodrop.linear.logistic import Problem
@@ -141,6 +150,23 @@ def test_the_value_is_the_mean_loss_under_bernoulli_noise(name):
     assert abs(loss.mean() - value) < 4 * loss.std() / np.sqrt(size)
     plain = objective(np.append(w, 0.0), problem_of(Noise(np.ones(D)), QUADRATIC))[0]
     assert value - plain > 20 * loss.std() / np.sqrt(size)  # so that the noise is seen at all
+
+
+def test_the_scales_are_nodes_of_kolmogorovs_distribution():
+    """Its density is 8 x sum_k (-1)^(k-1) k^2 exp(-2 k^2 x^2); in log x it is x times that."""
+    x, k = np.geomspace(0.19, 3.6, 20), np.arange(1, 60)[:, None]
+    mass = x * x * ((-1.0) ** (k - 1) * k**2 * np.exp(-2.0 * k**2 * x**2)).sum(axis=0)
+    np.testing.assert_allclose(SCALES, 2.0 * x, rtol=1e-14)
+    np.testing.assert_allclose(SCALE_WEIGHTS, mass / mass.sum(), rtol=1e-12, atol=1e-16)
+
+
+def test_the_tail_is_a_polynomial_through_mills_ratio():
+    t = np.cos(np.pi * (np.arange(64) + 0.5) / 64)
+    ratio = MIDDLE * (1.0 + t) / (1.0 - t)
+    values = (1.0 + ratio) * np.sqrt(0.5 * np.pi) * erfcx(ratio / np.sqrt(2.0))
+    fitted = np.polynomial.chebyshev.chebfit(t, values, len(TAIL) - 1)
+    np.testing.assert_allclose(np.polynomial.chebyshev.cheb2poly(fitted), TAIL, atol=1e-11)
+    np.testing.assert_allclose(np.polynomial.polynomial.polyval(t, TAIL), values, rtol=1e-10)
 
 
 @pytest.mark.parametrize("variance", [0.0, 1e-8, 0.01, 1.0, 10.0, 100.0, 1e4])

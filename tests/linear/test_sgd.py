@@ -457,14 +457,14 @@ def test_it_says_when_it_did_not_converge():
 def test_early_stopping_learns_from_the_rest_only(labels):
     options = {"average": True, "alpha": 0.01, "dropout": "uniform"}
     model = classifier(early_stopping=True, validation_fraction=0.3, **options).fit(DENSE, labels)
-    rows = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._new_seed())
-    assert sorted([*rows.training, *rows.validation]) == list(range(90))
-    assert len(rows.validation) == 27
-    assert_same(model, classifier(**options).fit(DENSE[rows.training], labels[rows.training]))
-    score = model.score(DENSE[rows.validation], labels[rows.validation])
+    training, validation = split_rows(number_labels(labels, model.classes_), np.ones(90), 0.3, model._new_seed())
+    assert sorted([*training, *validation]) == list(range(90))
+    assert len(validation) == 27
+    assert_same(model, classifier(**options).fit(DENSE[training], labels[training]))
+    score = model.score(DENSE[validation], labels[validation])
     assert model.history_["validation_score"][-1] == pytest.approx(score)
     model = classifier(early_stopping=True, validation_fraction=0.3).fit(DENSE, labels)
-    np.testing.assert_allclose(model.probs_, sampling_probabilities(second_moments(DENSE[rows.training])))
+    np.testing.assert_allclose(model.probs_, sampling_probabilities(second_moments(DENSE[training])))
 
 
 def test_a_class_too_rare_to_be_split_is_split_all_the_same():

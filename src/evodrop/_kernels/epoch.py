@@ -277,32 +277,6 @@ def run_epoch(
 
 
 @compiled
-def score_rows(
-    indptr: Array,
-    indices: Array,
-    data: Array,
-    rows: Array,
-    weights: Floats,
-    of_v: float,
-    of_lag: float,
-    shifts: Floats,
-    scores: Floats,
-) -> None:
-    """scores = shifts + x . (of_v v + of_lag lag) of clean rows, without making such a vector of d features."""
-    classes = len(shifts)
-    for r in range(len(rows)):
-        for c in range(classes):
-            scores[r, c] = shifts[c]
-        for j in range(indptr[rows[r]], indptr[rows[r] + 1]):
-            i, x = U(indices[U(j)]), data[U(j)]
-            for c in range(classes):
-                scores[r, c] += x * of_v * weights[i, c]
-            if of_lag != 0.0:
-                for c in range(classes):
-                    scores[r, c] += x * of_lag * weights[i, classes + c]
-
-
-@compiled
 def add_squares(examples: Examples, row_weights: Floats, squares: Floats) -> None:
     """Add weight x_i^2 of every row that has weight to ``squares``."""
     indptr, indices, data = examples.indptr, examples.indices, examples.data

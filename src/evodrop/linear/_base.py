@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+from sklearn.model_selection import train_test_split
 from sklearn.utils import compute_class_weight
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
@@ -32,12 +34,42 @@ NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
 
 
+def has_probabilities(estimator: Any) -> bool:
+    """Whether the scores of a classifier can become probabilities; an AttributeError says why not."""
+    if estimator.loss in ("log_loss", "modified_huber"):
+        return True
+    raise AttributeError(
+        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
+        "or CalibratedClassifierCV around this classifier"
+    )
+
+
 class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Predictions from ``classes_``, ``coef_`` of shape (1 or C, d) and ``intercept_``."""
 
     classes_: Array
     coef_: Floats
     intercept_: Floats
+    loss: Any = "log_loss"
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "rate": [Interval(Real, 0, 1, closed="left")],
+        "alpha": [NOT_NEGATIVE],
+        "fit_intercept": ["boolean"],
+        "max_iter": [POSITIVE_INTEGER],
+        "tol": [NOT_NEGATIVE],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "warm_start": ["boolean"],
+        "verbose": ["verbose"],
+    }
+
+    def _validate_params(self) -> None:
+        super()._validate_params()
+        k, match, dropout = (getattr(self, name, None) for name in ("k", "match", "dropout"))
+        if k is not None and match != "draws":
+            raise ValueError(f"k is {k} and match is {match!r}, but a match chooses k; give one of them")
+        if k is not None and dropout in ("none", "standard"):
+            raise ValueError(f"k is {k}, but dropout={dropout!r} draws nothing; set rate instead")
 
     def decision_function(self, X: Any) -> Floats:
         """The score of each row: (n,) for two classes, positive for ``classes_[1]``; else (n, C), one against the rest.
@@ -52,27 +84,30 @@ class LinearClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):  #
         return scores.ravel() if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> Array:
-        """The class of each row: the one with the largest score.
+        """The class of each row: the one with the largest score."""
+        labels = labels_of(self.decision_function(X))
+        return np.asarray(self.classes_[labels])
 
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:
+        """(n, C) probabilities; of several classes each against the rest, over their sum, and even where all are 0."""
         scores = self.decision_function(X)
-        return np.asarray(self.classes_[labels_of(scores.reshape(len(scores), -1)).astype(int)])
+        chances = expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0
+        if chances.ndim == 1:
+            return np.column_stack([1.0 - chances, chances])
+        sums = chances.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(sums > 0, chances, 1.0) / np.where(sums > 0, sums, chances.shape[1]))
+
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Floats:
+        """The logarithm of :meth:`predict_proba`, -inf where that is 0."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def probabilities(chances: Floats) -> Floats:
-    """(n, C) probabilities from the chance of the positive class, (n,), or of each class against the rest, (n, C): over
-    their sum, and even where all are 0."""
-    if chances.ndim == 1:
-        return np.column_stack([1.0 - chances, chances])
-    sums = chances.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(sums > 0, chances, 1.0) / np.where(sums > 0, sums, chances.shape[1]))
 
 
 def checked_examples(
@@ -112,13 +147,10 @@ def check_structure(X: Any) -> None:
     if not sparse.issparse(X):
         return
     try:
-        if hasattr(X, "check_format"):
-            X.check_format(full_check=True)
-        # SciPy has no check for these two.
-        axes = enumerate(X.coords) if X.format == "coo" else ((1, row) for row in X.rows) if X.format == "lil" else ()
-        for axis, places in axes:
-            if len(places) and not 0 <= np.min(places) <= np.max(places) < X.shape[axis]:
-                raise ValueError(f"coordinates of axis {axis} reach from {np.min(places)} to {np.max(places)}")
+        if X.format == "coo":
+            sparse.coo_array((X.data, X.coords), shape=X.shape)  # which looks at them
+        elif X.format in ("csr", "csc", "bsr", "lil"):
+            (X.tocsr() if X.format == "lil" else X).check_format(full_check=True)
     except ValueError as error:
         raise ValueError(
             f"X is not a valid {X.format.upper()} matrix of shape {X.shape}: {error}. "
@@ -126,11 +158,12 @@ def check_structure(X: Any) -> None:
         ) from error
 
 
-def check_classes(classes: Array) -> None:
-    """Raise a ValueError if there are fewer than two."""
+def count_problems(classes: Array) -> int:
+    """How many problems classes make: each against the rest, or a single one for two; a ValueError for fewer."""
     if len(classes) < 2:
         found = f"one class, {classes.tolist()[0]!r}" if len(classes) else "no class"
         raise ValueError(f"there is {found}, but a classifier needs at least 2 classes; give examples of others")
+    return 1 if len(classes) == 2 else len(classes)
 
 
 def number_labels(y: Array, classes: Array) -> Array:
@@ -143,8 +176,8 @@ def number_labels(y: Array, classes: Array) -> Array:
 
 
 def labels_of(scores: Floats) -> Array:
-    """The number of each row's class, from (n, 1) scores of the second of two classes or (n, C) scores of several."""
-    return np.asarray(scores[:, 0] > 0 if scores.shape[1] == 1 else scores.argmax(axis=1))
+    """The number of each row's class, from scores (n, C), or (n,) or (n, 1) of the second of two classes."""
+    return np.asarray((scores.ravel() > 0).astype(int) if scores.size == len(scores) else scores.argmax(axis=1))
 
 
 def class_weights(class_weight: Any, classes: Array, masses: Array) -> Floats:
@@ -162,100 +195,77 @@ def class_weights(class_weight: Any, classes: Array, masses: Array) -> Floats:
     return weights
 
 
-class Weights(NamedTuple):
-    """What an example counts for, once its own weight and that of its class have met."""
+def multiplied(weight: Floats, labels: Array, by_class: Floats) -> tuple[Floats, Floats]:
+    """The weights of examples times those of their classes, (C,): in the second moments, and in all steps.
 
-    moments: Floats  # (n,): in the second moments, which the noise follows: the product of both
-    steps: Floats  # (n,): in the steps of all problems
-    sides: Floats  # (C, 2): in the steps of each problem, if it is on the negative or the positive side
-
-
-def multiplied(weight: Floats, labels: Array, by_class: Floats) -> Weights:
-    """The weights of examples times those of their classes; by_class is (C,).
-
-    Against one of several classes the rest weighs 1, as in SGDClassifier, so only the positive side has the weight of
-    its class there.
+    Against one of several classes the rest weighs 1, as in SGDClassifier: there :func:`side_weights` has the classes'.
     """
     both = weight * by_class[labels]
-    if len(by_class) == 2:
-        return Weights(both, both, np.ones((1, 2)))
-    return Weights(both, weight, np.column_stack([np.ones(len(by_class)), by_class]))
+    return both, both if len(by_class) == 2 else weight
 
 
-def side_weights(class_weight: Any, classes: Array, y: Array) -> Floats:
-    """(C, 2): the weights of the two sides of each problem, for examples that have no weights of their own."""
-    labels = number_labels(y, classes)
-    counts = np.bincount(labels, minlength=len(classes))
-    weights = class_weights(class_weight, classes, counts)
-    return weights.reshape(1, 2) if len(weights) == 2 else multiplied(np.ones(len(y)), labels, weights).sides
+def side_weights(by_class: Floats) -> Floats:
+    """(problems, 2): what an example counts for beside its weight in the steps, on the negative and positive side."""
+    return np.ones((1, 2)) if len(by_class) == 2 else np.column_stack([np.ones(len(by_class)), by_class])
 
 
-class Rows(NamedTuple):
-    """Which examples are learned from, and which only decide when to stop."""
-
-    training: Array
-    validation: Array
-
-
-def split_rows(labels: Array, weight: Floats, fraction: float | None, seed: int) -> Rows:
-    """The rows that have weight; a fraction of each class is set aside for validation, or none.
+def split_rows(labels: Array, weight: Floats, fraction: float | None, seed: int) -> tuple[Array, Array]:
+    """The rows to learn from, of those that have weight, and the fraction of each class set aside for validation.
 
     Where a class has one example, or the fraction is fewer examples than classes, the split does not heed the classes.
     """
     rows = np.flatnonzero(weight > 0)
     if fraction is None:
-        return Rows(rows, rows[:0])
+        return rows, rows[:0]
     counts = np.bincount(labels[rows])
     counts = counts[counts > 0]
     even = counts.min() > 1 and min(fraction, 1 - fraction) * len(rows) >= len(counts)
-    splitter = (StratifiedShuffleSplit if even else ShuffleSplit)(1, test_size=fraction, random_state=seed)
-    training, validation = next(splitter.split(rows, labels[rows]))
-    return Rows(rows[training], rows[validation])
-
-
-class Watch:
-    """A fit as scikit-learn's callbacks see it: one task, and in it one for each epoch or iteration.
-
-    Args:
-        estimator: the one that is fitted.
-        most: how many inner tasks there are at most.
-        details: what every call passes on: X, y, metadata.
-    """
-
-    def __init__(self, estimator: Any, most: int, **details: Any) -> None:
-        self.details = {"estimator": estimator, **details}
-        start = getattr(estimator, "_init_callback_context", None)
-        self.fit = None if start is None else start(max_subtasks=most).call_on_fit_task_begin(**self.details)
-
-    def step(self, name: str, fitted: Callable[[], dict[str, Any]]) -> bool:
-        """An epoch or iteration is done; ``fitted`` gives what a fit that ended here would have. True asks to stop."""
-        if self.fit is None:
-            return False
-        task = self.fit.subcontext(task_name=name).call_on_fit_task_begin(**self.details)
-        return bool(task.call_on_fit_task_end(**self.details, reconstruction_attributes=fitted))
-
-    def close(self) -> None:
-        """The fit is done."""
-        if self.fit is not None:
-            self.fit.call_on_fit_task_end(**self.details, reconstruction_attributes={})
+    classes = labels[rows] if even else None
+    training, validation = train_test_split(rows, test_size=fraction, random_state=seed, stratify=classes)
+    return training, validation
 
 
 @contextmanager
-def progress_bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int, str], None]]:
-    """A function that moves a bar on the terminal to ``done`` of ``total`` and writes a note beside it, if shown."""
-    if not shown:
+def followed(
+    estimator: Any, task: str, most: int, bar: int, fitted: Callable[[], dict[str, Any]], **details: Any
+) -> Iterator[Callable[[int, str], bool]]:
+    """A fit as the callbacks of scikit-learn and a bar show it: one task, and in it one per epoch or iteration.
+
+    Gives a function to call after each with how many are done and a note; True asks to stop.
+
+    Args:
+        estimator, details: the one that is fitted, and what every callback gets: X, y, metadata.
+        task, most: the name of the inner tasks, and how many there are at most.
+        bar: the length of the bar; 0 draws none.
+        fitted: gives the attributes of a fit that ended now.
+    """
+    details = {"estimator": estimator, **details}
+    start = getattr(estimator, "_init_callback_context", None)
+    fit = None if start is None else start(max_subtasks=most).call_on_fit_task_begin(**details)
+    with progress_bar(f"{task}s", bar) as move:
+
+        def step(done: int, note: str) -> bool:
+            move(done, note)
+            if fit is None:
+                return False
+            inner = fit.subcontext(task_name=task).call_on_fit_task_begin(**details)
+            return bool(inner.call_on_fit_task_end(**details, reconstruction_attributes=fitted))
+
+        yield step
+    if fit is not None:
+        fit.call_on_fit_task_end(**details, reconstruction_attributes={})
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int, str], None]]:
+    """A function that moves a bar on the terminal to ``done`` of ``total`` and writes a note beside it."""
+    if not total:
         yield lambda *_: None
         return
     from rich import progress
 
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.fields[note]}"),
-    )
-    with progress.Progress(*columns) as bar:
-        task = bar.add_task(title, total=total, note="")
-        yield lambda done, note: bar.update(task, completed=done, note=note)
-        bar.update(task, total=bar.tasks[task].completed)  # what ends early has come to its end
+    numbers = progress.MofNCompleteColumn(), progress.TimeElapsedColumn()
+    with progress.Progress("{task.description}", progress.BarColumn(), *numbers, "{task.fields[note]}") as bar:
+        line = bar.add_task(title, total=total, note="")
+        yield lambda done, note: bar.update(line, completed=done, note=note)
+        bar.update(line, total=bar.tasks[line].completed)  # what ends early has come to its end

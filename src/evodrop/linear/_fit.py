@@ -1,24 +1,21 @@
 """SGD on corrupted examples: the one driver of the local fit, of the cluster and of the laboratory.
 
-``FitOptions``   what a fit does
-``Model``        the iterates of C one-against-the-rest problems: they take steps, score rows, become coefficients
-``Descent``      steps over some examples, from any place of an epoch to any other
-``descend``      rounds of them, a record of each, and the rule when to stop
-``Progress``     what a fit leaves behind, so that it can go on with other examples
+A :class:`Model` takes steps, a :class:`Descent` has the examples for them, and :func:`descend` counts rounds and stops.
+The options of a fit are the parameters of its estimator, a :class:`evodrop.linear.DropoutSGDClassifier`.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
@@ -34,88 +31,41 @@ from evodrop._kernels.epoch import (
     StepOptions,
     add_squares,
     run_epoch,
-    score_rows,
 )
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import Weights, labels_of, progress_bar
+from evodrop.linear._base import labels_of
 from evodrop.noise import Noise, make_noise
 
 DROPOUTS = ("none", "standard", "uniform", "data-dependent", "water-filling", "weight-aware")
 FALLING = ("linear", "adagrad")  # schedules whose step size falls to 0 by the end of a fit
 SLOWER, LEAST_STEP = 5.0, 1e-6  # what "adaptive" divides the step size by, and where it ends
+HISTORY = ("loss", "train_error", "validation_score", "seconds")  # of each round
 WEIGHT_SHARE = 0.5  # of the weight-aware probabilities; the rest is data-dependent, so that every seen feature has some
 
 
-class DivergedError(ValueError):
-    """The weights left the range of floating-point numbers."""
-
-
-def overflow(step: int) -> DivergedError:
+def overflow(step: int) -> ValueError:
     """The error to raise when weights are no longer finite."""
-    return DivergedError(
+    return ValueError(
         f"the weights overflowed before step {step}; fit anew: choose eta0 smaller, or divide X by its largest value"
     )
 
 
-class FitOptions(NamedTuple):
-    """What a fit does, in the words of :class:`evodrop.linear.DropoutSGDClassifier`."""
-
-    step: StepOptions
-    dropout: str
-    rate: float
-    k: int | None
-    match: str
-    average: bool | str
-    shuffle: bool
-    jobs: int
-    tol: float | None
-    patience: int
-    verbose: bool
-    falls: bool  # whether the step size falls to 0 by the end
-    adapts: bool  # whether a fit that is idle goes on with a smaller step
-    records_error: bool  # of the clean training examples, after each epoch
-
-    @classmethod
-    def of(cls, estimator: Any, partial: bool = False) -> Self:
-        """The options of an estimator, for ``fit`` or for ``partial_fit``."""
-        falls = estimator.learning_rate in FALLING and not partial
-        loss, power = (
-            LOSSES.index(estimator.loss),
-            estimator.power_t if estimator.learning_rate == "invscaling" else 0.0,
-        )
-        sizes = float(estimator.eta0), float(power), float(estimator.alpha)
-        return cls(
-            step=StepOptions(loss, *sizes, bool(estimator.fit_intercept)),
-            dropout=estimator.dropout,
-            rate=float(estimator.rate),
-            k=estimator.k,
-            match=estimator.match,
-            average=estimator.average,
-            shuffle=bool(estimator.shuffle),
-            jobs=effective_n_jobs(estimator.n_jobs),
-            tol=None if partial or (falls and not estimator.early_stopping) else estimator.tol,
-            patience=estimator.n_iter_no_change,
-            verbose=bool(estimator.verbose),
-            falls=falls,
-            adapts=estimator.learning_rate == "adaptive",
-            records_error=bool(estimator.record_train_error),
-        )
-
-    def over(self, steps: int) -> Self:
-        """The same for a fit of so many steps: if the step size falls, it is 0 after them."""
-        return self._replace(step=self.step._replace(steps=float(steps))) if self.falls else self
+def step_options(estimator: Any, steps: float = math.inf) -> StepOptions:
+    """What a step does in a fit of so many steps, the last of them known or not."""
+    power = estimator.power_t if estimator.learning_rate == "invscaling" else 0.0
+    sizes = float(estimator.eta0), float(power), float(estimator.alpha)
+    falls = estimator.learning_rate in FALLING
+    loss = LOSSES.index(estimator.loss)
+    return StepOptions(loss, *sizes, bool(estimator.fit_intercept), float(steps) if falls else math.inf)
 
 
-def noise_of(options: FitOptions, moments: Floats, weight_norms: Floats) -> Noise | None:
-    """The noise on features with second moments ``moments``; None if there is none.
+def noise_of(estimator: Any, moments: Floats, weight_norms: Floats) -> Noise | None:
+    """The noise on features with second moments ``moments``, (d,); None if there is none.
 
-    Args:
-        options: dropout, rate, k and match of them.
-        moments: (d,), E[x_i^2] of all examples so far.
-        weight_norms: (d,), how large the weights of each feature are; only "weight-aware" reads them.
+    ``weight_norms``, (d,), is how large the weights of each feature are; only "weight-aware" reads it.
     """
-    dropout = options.dropout
-    if dropout == "none" or not moments.any() or (options.rate == 0.0 and options.k is None):
+    dropout = estimator.dropout
+    if dropout == "none" or not moments.any() or (estimator.rate == 0.0 and estimator.k is None):
         return None
     weights, mixed = np.sqrt(moments), None
     if dropout == "weight-aware":
@@ -126,9 +76,9 @@ def noise_of(options: FitOptions, moments: Floats, weight_norms: Floats) -> Nois
     noise = make_noise(
         None if dropout in ("standard", "uniform") else weights if mixed is None else mixed,
         moments,
-        options.rate,
-        k=options.k,
-        match=options.match,
+        float(estimator.rate),
+        k=estimator.k,
+        match=estimator.match,
         independent=dropout in ("standard", "water-filling"),
     )
     # A mixture sums to 1 already; divided by its sum it would differ from stored records in the last bit.
@@ -163,35 +113,31 @@ class Block(NamedTuple):
         """Its places among all problems."""
         return slice(self.first, self.first + self.intercepts.shape[1])
 
-    def mixture(self) -> tuple[float, float, Floats]:
-        """Factors of v and lag, and the intercepts: the average (clock v - lag) / averaged, or the last iterate."""
+    def mixture(self, average: bool = True) -> tuple[float, float, Floats]:
+        """Factors of v and lag, and the intercepts: of the average (clock v - lag) / averaged, if there is one and it
+        is asked for, or of the last iterate."""
         scale, clock, averaged, _ = self.state
-        if averaged > 0:
+        if average and averaged > 0:
             return clock / averaged, -1.0 / averaged, self.intercepts[1] / averaged
         return scale, 0.0, self.intercepts[0].copy()
 
-    def mixed(self) -> Floats:
-        """(d, problems): the average, or the last iterate."""
-        problems, (of_v, of_lag, _) = self.intercepts.shape[1], self.mixture()
+    def mixed(self, columns: Floats, average: bool = True) -> Floats:
+        """The mixture of columns as those of the weights: (d, problems) of the weights themselves."""
+        problems, (of_v, of_lag, _) = self.intercepts.shape[1], self.mixture(average)
         with np.errstate(over="ignore", invalid="ignore"):  # whether all is finite is asked later
-            mixed = of_v * self.weights[:, :problems]
+            mixed = of_v * columns[:, :problems]
             if of_lag != 0.0:
-                mixed += of_lag * self.weights[:, problems:]
+                mixed += of_lag * columns[:, problems:]
         return np.asarray(mixed)
 
 
 class Model:
     """The iterates of C problems with d weights each, all zero at first.
 
-    All problems of a row share its noise, which is drawn once. With several jobs the problems are split into blocks,
-    one for each thread; a block draws the same noise again, so the result does not depend on the number of jobs.
-
-    Args:
-        d: number of features.
-        problems: C. One problem has label 1 on its positive side; of several, problem c has label c.
-        averages: whether the average of the iterates is kept beside the last one.
-        jobs: number of threads.
-        adagrad: whether the steps are those of Adagrad.
+    One problem has label 1 on its positive side; of several, problem c has label c. All problems of a row share its
+    noise, which is drawn once. With several jobs the problems are split into blocks, one for each thread; a block draws
+    the same noise again, so the result does not depend on the number of jobs. The average of the iterates is kept
+    beside the last one if ``averages``; ``adagrad`` says whether the steps are those of Adagrad.
     """
 
     def __init__(self, d: int, problems: int, averages: bool, jobs: int = 1, adagrad: bool = False) -> None:
@@ -199,17 +145,11 @@ class Model:
         # No block of one problem, unless it is the only one: a single problem has a faster way to add up, and rounding
         # errors would then depend on the number of jobs.
         edges = np.linspace(0, problems, max(1, min(jobs, problems // 2)) + 1).astype(int).tolist()
-        columns = 2 if averages else 1
-        self.blocks = [
-            Block(
-                first,
-                np.zeros((d, columns * (last - first))),
-                np.zeros((2, last - first)),
-                np.array(FIRST_STATE),
-                np.zeros((d + 1 if adagrad else 0, last - first)),
-            )
-            for first, last in pairwise(edges)
-        ]
+        self.blocks = []
+        for first, last in pairwise(edges):
+            size = last - first
+            weights, squares = np.zeros((d, size * (2 if averages else 1))), np.zeros((d + 1 if adagrad else 0, size))
+            self.blocks.append(Block(first, weights, np.zeros((2, size)), np.array(FIRST_STATE), squares))
 
     def own_memory(self) -> None:
         """Copy what may not be written: a model loaded by memory map has arrays that a step could not move."""
@@ -260,14 +200,12 @@ class Model:
         """(len(rows), C): what the model says of clean rows, by the average if there is one."""
 
         def score_block(block: Block) -> Floats:
-            of_v, of_lag, shifts = block.mixture()
-            if X.shape[1] <= X.nnz:
-                mixed = block.mixed()  # SciPy is twice as fast for a vector as for a matrix of one column
+            if X.shape[1] > X.nnz:  # touch no feature that no row has
+                products = block.mixed(X @ block.weights)
+            else:
+                mixed = block.mixed(block.weights)  # SciPy is twice as fast for a vector as for a matrix of one column
                 products = X @ mixed if mixed.shape[1] > 1 else (X @ mixed.ravel())[:, None]
-                return np.asarray(products[rows] + shifts)
-            scores = np.empty((len(rows), len(shifts)))  # more features than non-zeros: touch no others
-            score_rows(X.indptr, X.indices, X.data, rows, block.weights, of_v, of_lag, shifts, scores)
-            return scores
+            return np.asarray(products[rows] + block.mixture()[2])
 
         return np.concatenate(self._for_each_block(score_block), axis=1)
 
@@ -275,15 +213,10 @@ class Model:
         """The share of clean rows that the model gets right; nan if there is none."""
         return float((labels_of(self.scores(X, rows)) == labels[rows]).mean()) if len(rows) else math.nan
 
-    def coefficients(self) -> tuple[Floats, Floats]:
-        """(C, d) weights and (C,) intercepts, of the average if there is one."""
-        coef = np.concatenate([block.mixed().T for block in self.blocks])
-        return np.ascontiguousarray(coef), np.concatenate([block.mixture()[2] for block in self.blocks])
-
-    def last_iterate(self) -> tuple[Floats, Floats]:
-        """(C, d) weights and (C,) intercepts as they are now."""
-        parts = [block.state[SCALE] * block.weights[:, : block.intercepts.shape[1]].T for block in self.blocks]
-        return np.concatenate(parts), np.concatenate([block.intercepts[0] for block in self.blocks])
+    def coefficients(self, average: bool = True) -> tuple[Floats, Floats]:
+        """(C, d) weights and (C,) intercepts, of the average if there is one and it is asked for, or of now."""
+        coef = np.concatenate([block.mixed(block.weights, average).T for block in self.blocks])
+        return np.ascontiguousarray(coef), np.concatenate([block.mixture(average)[2] for block in self.blocks])
 
     def weight_norms(self) -> Floats:
         """(d,): the norm of each feature's weights over the problems, of the last iterate, in units of the largest."""
@@ -301,37 +234,27 @@ class Model:
             return list(threads.map(task, self.blocks))
 
 
+@dataclass
 class Descent:
     """Steps of SGD over some examples, epoch after epoch, which may be interrupted anywhere.
 
     The order of an epoch is a function of the seed and of its first step, and the noise of a step one of the seed and
-    the step. So :meth:`state` is all that the rest depends on.
-
-    Args:
-        model: the iterates, which the steps move. An epoch begins at its present step.
-        examples, rows: the data, and which rows are learned from.
-        moments: (d,), E[x_i^2], which the noise follows.
-        options: what to do.
-        class_weights: (C, 2), of the negative and the positive side of each problem.
-        seed: of the noise and of the order.
-        noise: that of these examples, if it was made before.
+    the step. So :meth:`state` is all that the rest depends on. An epoch begins at the present step of the model.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        examples: Examples,
-        rows: Array,
-        moments: Floats,
-        options: FitOptions,
-        class_weights: Floats,
-        seed: int,
-        noise: RowNoise | None = None,
-    ) -> None:
-        self.model, self.examples, self.rows, self.moments = model, examples, rows, moments
-        self.options, self.class_weights, self.seed = options, class_weights, seed
-        self.first, self.weight_norms, self.noise = model.step, np.zeros(len(moments)), noise
-        self.law: Noise | None = None  # of the noise, once it is made
+    model: Model
+    examples: Examples
+    rows: Array  # to learn from
+    moments: Floats  # (d,), E[x_i^2], which the noise follows
+    estimator: Any  # whose noise it is, and whether it shuffles
+    step: StepOptions
+    class_weights: Floats  # (C, 2), of the negative and the positive side of each problem
+    seed: int  # of the noise and of the order
+    noise: RowNoise | None = None  # of these examples, if it was made before
+    law: Noise | None = None  # of the noise, if it is made here
+
+    def __post_init__(self) -> None:
+        self.first, self.weight_norms = self.model.step, np.zeros(len(self.moments))
 
     def run(self, steps: int) -> float:
         """So many steps; gives the sum of the losses at the corrupted examples. If that is not finite, the weights have
@@ -339,16 +262,16 @@ class Descent:
         total = 0.0
         while steps > 0 and math.isfinite(total):
             done = (self.model.step - self.first) % len(self.rows)
-            if done == 0 and self.options.dropout == "weight-aware":
+            if done == 0 and self.estimator.dropout == "weight-aware":
                 self.weight_norms, self.noise = self.model.weight_norms(), None
             if self.noise is None:
-                self.law = noise_of(self.options, self.moments, self.weight_norms)
+                self.law = noise_of(self.estimator, self.moments, self.weight_norms)
                 self.noise = row_noise(self.law, *self.examples[:3])
             order = self.rows
-            if self.options.shuffle:  # by the seed and the step, so that no generator has to be kept
+            if self.estimator.shuffle:  # by the seed and the step, so that no generator has to be kept
                 order = np.random.default_rng((self.seed, self.model.step - done)).permutation(order)
             order = order[done : done + steps]
-            total += self.model.run(self.examples, order, self.noise, self.options.step, self.seed, self.class_weights)
+            total += self.model.run(self.examples, order, self.noise, self.step, self.seed, self.class_weights)
             steps -= len(order)
         return total
 
@@ -373,22 +296,19 @@ class Descent:
         self.noise = None
 
 
+@dataclass
 class Progress:
-    """What a fit leaves behind: with it, another fit can go on.
+    """What a fit leaves behind: with it, another fit can go on."""
 
-    Args:
-        model: the iterates.
-        averages: whether their average is kept.
-        d: number of features.
-        seed: of the noise and of the order of the examples.
-        adagrad: whether the steps are those of Adagrad.
-    """
-
-    def __init__(self, model: Any, averages: bool, d: int, seed: int, adagrad: bool = False) -> None:
-        self.model, self.averages, self.seed, self.adagrad = model, averages, seed, adagrad
-        self.squares, self.total_weight, self.dtype = np.zeros(d), 0.0, np.dtype(np.float64)  # of the coefficients
-        self.checked: list[Any] = []  # the parameters of the estimator that were found good
-        self.history: dict[str, list[float]] = {"loss": [], "train_error": [], "validation_score": [], "seconds": []}
+    model: Any  # the iterates
+    seed: int  # of the noise and of the order of the examples
+    averages: bool  # whether the average of the iterates is kept
+    adagrad: bool = False  # whether the steps are those of Adagrad
+    squares: Any = 0.0  # (d,): the weighted sums of x_i^2
+    total_weight: float = 0.0
+    dtype: Any = np.float64  # of the coefficients
+    checked: Sequence[Any] = ()  # the parameters of the estimator that were found good
+    history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in HISTORY})
 
     def moments(self, squares: Floats, weight: float) -> Floats:
         """(d,): E[x_i^2] of all examples so far, with further ones whose weighted squares have these sums."""
@@ -397,67 +317,53 @@ class Progress:
             if not math.isfinite(total.sum()):
                 raise ValueError("X holds values whose squares overflow float64; divide X by its largest value")
         self.squares, self.total_weight = total, self.total_weight + weight
-        return self.squares / self.total_weight
-
-    def descent(
-        self, X: sparse.csr_array, labels: Array, weights: Weights, rows: Array, options: FitOptions
-    ) -> Descent:
-        """Steps over further examples, whose squares are counted first; see :class:`Descent` for the arguments."""
-        self.model.own_memory()
-        examples = make_examples(X, labels, weights.steps)
-        squares = sum_squares(examples._replace(weights=weights.moments), rows, X.shape[1])
-        moments = self.moments(squares, float(weights.moments[rows].sum()))
-        return Descent(self.model, examples, rows, moments, options, weights.sides, self.seed)
+        return np.asarray(total / self.total_weight)
 
 
 def descend(
-    take_round: Callable[[int, bool, FitOptions], tuple[float, float, float]],
+    take_round: Callable[[int, bool, float], tuple[float, float, float]],
     history: dict[str, list[float]],
-    options: FitOptions,
+    estimator: Any,
     epochs: int,
-    watch: Callable[[], bool],
+    watch: Callable[[int, str], bool],
+    *,
     local_epochs: int = 1,
+    partial: bool = False,
 ) -> int:
-    """Rounds until they bring no gain, or ``watch`` says stop; gives the number of their epochs.
+    """Rounds until ``watch`` says stop, or the last ``n_iter_no_change`` are not better by ``tol``, on average, than as
+    many before them; gives the number of their epochs.
 
     Args:
-        take_round: takes some epochs, whether to begin the average anew, and the options of now; gives loss, training
+        take_round: takes some epochs, whether to begin the average anew, and the step size eta0; gives loss, training
             error and validation score, which is nan if there is none.
         history: gets a number of each kind for each round.
-        options: when to stop, and what is averaged.
-        epochs: how many at most.
-        watch: is called after each round.
-        local_epochs: of a round.
+        estimator: when to stop, and what is averaged.
+        epochs, local_epochs: how many at most, and in a round.
+        watch: is called after each round, with the epochs so far and a note.
+        partial: it is one round of ``partial_fit``, after which nobody asks whether it converged.
     """
     costs: list[float] = []
-    done = 0
-    with progress_bar("epochs", epochs, options.verbose and epochs > local_epochs) as bar:
-        while done < epochs:
-            start, own = perf_counter(), min(local_epochs, epochs - done)
-            restart = options.average == "tail" and len(history["loss"]).bit_count() == 1  # after 1, 2, 4, 8 rounds
-            loss, error, score = take_round(own, restart, options)
-            done += own
-            for name, value in zip(history, (loss, error, score, perf_counter() - start), strict=True):
-                history[name].append(value)
-            bar(done, f"loss {loss:.4g}" + (f"  error {error:.2%}" if not math.isnan(error) else ""))
-            costs.append(loss if math.isnan(score) else -score)
-            stopped, idle = watch(), is_idle(costs, options.patience, options.tol)
-            if stopped or (idle and not (options.adapts and options.step.eta0 > LEAST_STEP)):
-                return done
-            if idle:
-                options = options._replace(step=options.step._replace(eta0=options.step.eta0 / SLOWER))
-                costs.clear()
-    if options.tol is not None and not options.falls:
+    done, eta0, patience = 0, float(estimator.eta0), estimator.n_iter_no_change
+    falls = estimator.learning_rate in FALLING
+    tol = None if partial or (falls and not estimator.early_stopping) else estimator.tol
+    while done < epochs:
+        start, own = perf_counter(), min(local_epochs, epochs - done)
+        restart = estimator.average == "tail" and len(history["loss"]).bit_count() == 1  # after 1, 2, 4, 8 rounds
+        loss, error, score = take_round(own, restart, eta0)
+        done += own
+        for name, value in zip(HISTORY, (loss, error, score, perf_counter() - start), strict=True):
+            history[name].append(value)
+        costs.append(loss if math.isnan(score) else -score)
+        stopped = watch(done, f"loss {loss:.4g}" + (f"  error {error:.2%}" if not math.isnan(error) else ""))
+        # Single epochs would mislead: noise makes one of them look so good that those after it look idle.
+        before, now = sum(costs[-2 * patience : -patience]), sum(costs[-patience:])
+        idle = tol is not None and len(costs) >= 2 * patience and now > before - tol * patience
+        if stopped or (idle and not (estimator.learning_rate == "adaptive" and eta0 > LEAST_STEP)):
+            return done
+        if idle:
+            eta0 /= SLOWER
+            costs.clear()
+    if tol is not None and not falls:
         message = f"no convergence in max_iter={epochs} epochs; increase max_iter or tol"
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return done
-
-
-def is_idle(costs: list[float], patience: int, tol: float | None) -> bool:
-    """Whether the last ``patience`` epochs were not better, by ``tol`` and on average, than as many before them.
-
-    Single epochs would mislead: noise makes one of them look so good that those after it look idle.
-    """
-    if tol is None or len(costs) < 2 * patience:
-        return False
-    return sum(costs[-patience:]) > sum(costs[-2 * patience : -patience]) - tol * patience

@@ -21,6 +21,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from evodrop._checks import Array, Floats
+from evodrop.linear._base import LinearClassifier
 from evodrop.linear._lbfgs import ROUNDING, Minima
 from evodrop.linear.logistic import MarginalClassifier, Problem
 
@@ -33,13 +34,6 @@ LARGEST_LOG = 700.0  # exp of more overflows
 EASING = 0.1  # what a turn leaves of the slope that it finds
 
 
-class Prior(NamedTuple):
-    """The law Beta(a, b) of a rate, with b > 1 so that the variance of its noise has a mean, a / (b - 1)."""
-
-    a: float
-    b: float
-
-
 class Posterior(NamedTuple):
     """What is known of each rate."""
 
@@ -48,25 +42,15 @@ class Posterior(NamedTuple):
     divergence: Floats  # from the prior, in nats
 
 
-def prior_of(rate: float, concentration: float) -> Prior:
-    """Beta(c rate, 1 + c (1 - rate)): before any data, the variance of the noise is that of dropout at ``rate``.
-
-    Examples:
-        >>> prior_of(0.5, 2.0)
-        Prior(a=1.0, b=2.0)
-    """
-    return Prior(concentration * rate, 1.0 + concentration * (1.0 - rate))
-
-
-def posterior(prior: Prior, cost: Floats) -> Posterior:
-    """The posterior of rates whose noise costs ``cost`` nats for each unit of variance.
+def posterior(prior: tuple[float, float], cost: Floats) -> Posterior:
+    """The posterior of rates whose noise costs ``cost`` nats for each unit of variance; the prior is Beta(a, b), b > 1.
 
     Its means are right to 1e-5 for a concentration a + b - 1 of at least 1, rates a / (a + b - 1) from 0.01 to 0.99 and
     costs of 0 or at least 1e-8, and to 1e-9 at the rate 0.5. At the rate 0.99 smaller costs leave a tail of the density
     beyond the nodes: the variance is off by 1e-4 at a cost of 1e-12.
 
     Examples:
-        >>> free, dear = (posterior(prior_of(0.5, 2.0), np.array([cost])) for cost in (0.0, 100.0))
+        >>> free, dear = (posterior((1.0, 2.0), np.array([cost])) for cost in (0.0, 100.0))
         >>> free.variance.round(6), dear.variance.round(6)
         (array([1.]), array([0.009714]))
     """
@@ -74,7 +58,7 @@ def posterior(prior: Prior, cost: Floats) -> Posterior:
     return Posterior(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _posterior(prior: Prior, cost: Floats) -> Posterior:
+def _posterior(prior: tuple[float, float], cost: Floats) -> Posterior:
     a, b = prior
     # The density of log v is flat where a - (a + b) v / (1 + v) - s v = 0: there s v^2 + slope v - a = 0.
     slope = b + cost
@@ -91,18 +75,10 @@ def _posterior(prior: Prior, cost: Floats) -> Posterior:
     return Posterior((mass * (v / (1.0 + v))).sum(axis=0) / total, variance, divergence)
 
 
-def _log_density(prior: Prior, cost: Floats, log_v: Floats) -> Floats:
+def _log_density(prior: tuple[float, float], cost: Floats, log_v: Floats) -> Floats:
     """Of log v, up to a constant."""
     with np.errstate(over="ignore"):
-        return prior.a * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
-
-
-class Inferred(NamedTuple):
-    """The search of one problem, and what it found of the rates."""
-
-    minimum: Minima
-    rate: Floats  # (d,): posterior means
-    variance: Floats  # (d,)
+        return prior[0] * log_v - sum(prior) * np.logaddexp(0.0, log_v) - cost * np.exp(log_v)
 
 
 def infer_rates(
@@ -111,19 +87,15 @@ def infer_rates(
     tol: float,
     max_iter: int,
     callback: Callable[[Floats, int], bool],
-    prior: Prior,
+    prior: tuple[float, float],
     groups: Array,
     total: float,
-) -> Inferred:
-    """Weights and laws of the rates by turns, for one problem.
+) -> tuple[Minima, Floats, Floats]:
+    """Weights and laws of the rates by turns, for one problem; gives also the posterior mean of each feature's rate and
+    of the variance of its noise.
 
-    Args:
-        problem: its loss has to be concave in the variance for no turn to make the objective larger; its spread is not
-            read.
-        start, tol, max_iter, callback: as in :func:`evodrop.linear._lbfgs.minima`.
-        prior: of every rate.
-        groups: (d,) which rate is whose.
-        total: the number of examples that the weights of the problem, which sum to 1, stand for.
+    The loss has to be concave in the variance for no turn to make the objective larger. The spread of the problem is
+    not read, and its weights, which sum to 1, stand for ``total`` examples; ``groups`` says which rate is whose.
     """
     params, iterations = start, 0
     costs = _group_costs(problem, params, groups, total)
@@ -141,9 +113,8 @@ def infer_rates(
             break
         costs = _group_costs(noisy, params, groups, total)
     found.n_iter[:], found.converged[:] = iterations, found.converged & (iterations < max_iter)
-    return Inferred(
-        found._replace(values=found.values + law.divergence.sum() / total), law.rate[groups], law.variance[groups]
-    )
+    values = found.values + law.divergence.sum() / total
+    return found._replace(values=values), law.rate[groups], law.variance[groups]
 
 
 def _group_costs(problem: Problem, params: Floats, groups: Array, total: float) -> Floats:
@@ -216,7 +187,7 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginalClassifier._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
         "rate": [Interval(Real, 0, 1, closed="neither")],
         "concentration": [Interval(Real, 1, None, closed="left")],
         "groups": ["array-like", StrOptions({"all"}), None],
@@ -253,8 +224,10 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
         return self._fit(X, y, sample_weight)
 
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
-        prior, groups = prior_of(self.rate, self.concentration), checked_groups(self.groups, self.n_features_in_)
-        points, results = start.copy(), []
+        # Before any data, the variance of the noise, a / (b - 1) on average, is that of dropout at ``rate``.
+        prior = self.concentration * self.rate, 1.0 + self.concentration * (1.0 - self.rate)
+        groups = checked_groups(self.groups, self.n_features_in_)
+        points, results = start.copy(), list[tuple[Minima, Floats, Floats]]()
         for column in range(start.shape[1]):  # each has rates of its own
 
             def step(point: Floats, _: int, column: int = column) -> bool:
@@ -263,6 +236,6 @@ class AdaptiveRateLogisticRegression(MarginalClassifier):
 
             alone = problem.of(np.array([column])), start[:, [column]]
             results.append(infer_rates(*alone, self.tol, self.max_iter, step, prior, groups, total))
-        self.rate_ = np.stack([result.rate for result in results])
-        self.variance_ = np.stack([result.variance for result in results])
-        return Minima(*(np.concatenate(parts, axis=-1) for parts in zip(*(r.minimum for r in results), strict=True)))
+        found, rates, variances = zip(*results, strict=True)
+        self.rate_, self.variance_ = np.stack(rates), np.stack(variances)
+        return Minima(*(np.concatenate(parts, axis=-1) for parts in zip(*found, strict=True)))

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -25,16 +24,12 @@ from evodrop._checks import Array, Floats
 from evodrop._kernels.expected_loss import BOUND, GAUSSIAN, QUADRATIC, add_losses
 from evodrop.linear._base import (
     DTYPES,
-    NOT_NEGATIVE,
-    POSITIVE_INTEGER,
     LinearClassifier,
-    Watch,
-    check_classes,
     checked_examples,
     checked_rows,
     class_weights,
-    probabilities,
-    progress_bar,
+    count_problems,
+    followed,
 )
 from evodrop.linear._lbfgs import Minima, minima, products
 from evodrop.noise import MATCHES, MOST_DRAWS, make_noise
@@ -43,6 +38,7 @@ __all__ = ["DropoutLogisticRegression"]
 
 LARGEST = 1e150  # its square, summed over 10^8 examples, is a finite number
 NO_FACTORS = np.zeros(0)
+LARGEST_SHARE, LABELS = 0.5, 500  # of unlabelled examples; and see DropoutLogisticRegression
 
 
 class Problem(NamedTuple):
@@ -129,22 +125,11 @@ class MarginalClassifier(LinearClassifier):
     warm_start: bool
     verbose: int
 
-    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "rate": [Interval(Real, 0, 1, closed="left")],
-        "alpha": [NOT_NEGATIVE],
-        "fit_intercept": ["boolean"],
-        "max_iter": [POSITIVE_INTEGER],
-        "tol": [NOT_NEGATIVE],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-    }
-
     @abstractmethod
     def _search(self, problem: Problem, start: Floats, total: float, callback: Callable[[Floats, int], bool]) -> Minima:
         """The minimum, with the noise of the estimator; ``total`` is the weight of all examples."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any = None, share: float = 0.0) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, unlabeled: Any = None, share: Any = 0.0) -> Self:
         details = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
         X, y, weight = checked_examples(self, X, y, sample_weight)
         classes, codes = np.unique(y, return_inverse=True)
@@ -158,6 +143,9 @@ class MarginalClassifier(LinearClassifier):
         self.classes_, total = classes, weight.sum()
         noisy, clean = weight / total, np.zeros(len(weight))
         if unlabeled is not None:  # what noise adds to the loss of a row does not depend on its label
+            if share == "auto":
+                rarest = np.bincount(codes, minlength=len(classes)).min()
+                share = min(LARGEST_SHARE, (rarest / LABELS) ** 2)
             rows = unlabeled.shape[0]
             X, codes = sparse.vstack([X, unlabeled], format="csr"), np.append(codes, np.full(rows, -1))
             clean = share * np.append(noisy, np.full(rows, -1.0 / rows))
@@ -167,26 +155,25 @@ class MarginalClassifier(LinearClassifier):
             raise ValueError(f"X has a value of size {peak:.3g}, but {LARGEST:.0e} is the largest; scale the features")
         positives, ends = np.arange(params.shape[1]) + (params.shape[1] == 1), (float(self.alpha), self.fit_intercept)
         problem = Problem(X, codes, noisy, clean, positives, *ends, np.zeros((X.shape[1], 1)))
+        done, stopped = 0, False
+
+        def fitted() -> dict[str, Floats]:
+            return {"coef_": params[:-1].T.astype(X.dtype), "intercept_": params[-1].copy()}
+
         most = self.max_iter * len(positives)  # if the problems are solved one by one
-        watch = Watch(self, most, **details)
-
-        def fitted(points: Floats) -> dict[str, Floats]:
-            return {"coef_": points[:-1].T.astype(X.dtype), "intercept_": points[-1].copy()}
-
-        with progress_bar("iterations", self.max_iter, bool(self.verbose)) as bar:
-            done, stopped = 0, False
+        with followed(self, "iteration", most, self.max_iter if self.verbose else 0, fitted, **details) as tell:
 
             def step(points: Floats, live: int) -> bool:
-                nonlocal done, stopped
-                done += 1
-                bar(done, f"{live} of {len(positives)} problems left")
-                stopped = watch.step("iteration", lambda: fitted(points))
+                nonlocal done, stopped, params
+                done, params = done + 1, points
+                stopped = tell(done, f"{live} of {len(positives)} problems left")
                 return stopped
 
             found = self._search(problem, params, total, step)
-        self.n_iter_, self.objective_ = found.n_iter, found.values
-        for name, value in fitted(found.points).items():
-            setattr(self, name, value)
+            params = found.points
+            self.n_iter_, self.objective_ = found.n_iter, found.values
+            for name, value in fitted().items():
+                setattr(self, name, value)
         if not (stopped or found.converged.all()):
             missed = classes[-len(positives) :][~found.converged].tolist()
             warnings.warn(
@@ -195,31 +182,13 @@ class MarginalClassifier(LinearClassifier):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        watch.close()
         return self
-
-    def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities; of several classes, each against the rest and then over their sum.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        return probabilities(expit(self.decision_function(X)))
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """The logarithm of :meth:`predict_proba`, -inf where that is 0.
-
-        Args:
-            X: (n, d) array or sparse matrix.
-        """
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
 
     def _start(self, classes: Array, d: int) -> Floats:
         """A column of weights and intercept for each problem: zeros, or those of the last fit."""
-        check_classes(classes)
+        problems = count_problems(classes)
         if not (self.warm_start and hasattr(self, "coef_")):
-            return np.zeros((d + 1, 1 if len(classes) == 2 else len(classes)))
+            return np.zeros((d + 1, problems))
         if not np.array_equal(self.classes_, classes) or self.coef_.shape[1] != d:
             raise ValueError(
                 f"warm_start has a model of classes {self.classes_} and {self.coef_.shape[1]} features, but the data "
@@ -257,7 +226,9 @@ class DropoutLogisticRegression(MarginalClassifier):
         match: what k is matched to: ``"draws"``, ``"distinct"`` or ``"noise"``, see :mod:`evodrop.noise`.
         alpha: strength of the L2 penalty.
         unlabeled_share: how much unlabelled examples count, in [0, 1): in the second moments, and in what the noise
-            adds to the loss.
+            adds to the loss. ``"auto"``: (n / 500)^2, but 0.5 at most, with n labelled examples of the rarest class.
+            Noise adds least to the loss of a model that is sure of everything. So where few labels object, a large
+            share favours the model that puts all unlabelled examples into one class.
         fit_intercept: whether to fit b, which gets no noise and no penalty.
         max_iter: most iterations.
         tol: the search ends where no entry of the gradient is larger.
@@ -283,12 +254,12 @@ class DropoutLogisticRegression(MarginalClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        **MarginalClassifier._parameter_constraints,
+        **LinearClassifier._parameter_constraints,
         "dropout": [StrOptions({"standard", "uniform", "data-dependent", "water-filling", "per-entry"})],
         "approximation": [StrOptions({"quadratic", "gaussian"})],
         "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
         "match": [StrOptions(set(MATCHES))],
-        "unlabeled_share": [Interval(Real, 0, 1, closed="left")],
+        "unlabeled_share": [Interval(Real, 0, 1, closed="left"), StrOptions({"auto"})],
     }
 
     def __init__(
@@ -300,7 +271,7 @@ class DropoutLogisticRegression(MarginalClassifier):
         k: int | None = None,
         match: str = "draws",
         alpha: float = 1e-6,
-        unlabeled_share: float = 0.5,
+        unlabeled_share: float | str = "auto",
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-5,
@@ -323,11 +294,6 @@ class DropoutLogisticRegression(MarginalClassifier):
             sample_weight: (n,) weights, not negative.
             X_unlabeled: (m, d) further examples, whose labels are not known.
         """
-        if self.k is not None and (self.dropout == "standard" or self.match != "draws"):
-            raise ValueError(
-                f"k is {self.k!r} with dropout={self.dropout!r} and match={self.match!r}, but the rate decides in "
-                "standard dropout, and a match chooses k; leave k out, or choose another dropout and match='draws'"
-            )
         if X_unlabeled is not None:
             X_unlabeled = checked_unlabeled(X_unlabeled, np.shape(X)[-1])
         return self._fit(X, y, sample_weight, X_unlabeled, self.unlabeled_share)

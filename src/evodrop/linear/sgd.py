@@ -9,11 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from joblib import effective_n_jobs
-from scipy.special import expit
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.metaestimators import available_if
 
 from evodrop._checks import Array, Floats
 from evodrop._kernels.epoch import LOSSES
@@ -22,29 +20,30 @@ from evodrop.linear._base import (
     POSITIVE,
     POSITIVE_INTEGER,
     LinearClassifier,
-    Watch,
-    check_classes,
     checked_examples,
     class_weights,
+    count_problems,
+    followed,
     multiplied,
     number_labels,
-    probabilities,
+    side_weights,
     split_rows,
 )
-from evodrop.linear._fit import DROPOUTS, FALLING, FitOptions, Model, Progress, descend, overflow
+from evodrop.linear._fit import (
+    DROPOUTS,
+    FALLING,
+    Descent,
+    Model,
+    Progress,
+    descend,
+    make_examples,
+    overflow,
+    step_options,
+    sum_squares,
+)
 from evodrop.noise import MATCHES, MOST_DRAWS, Noise
 
 __all__ = ["DropoutSGDClassifier"]
-
-
-def has_probabilities(estimator: Any) -> bool:
-    """Whether the scores of a classifier can become probabilities; an AttributeError says why not."""
-    if estimator.loss in ("log_loss", "modified_huber"):
-        return True
-    raise AttributeError(
-        f"loss={estimator.loss!r} gives no probabilities; use loss='log_loss' or 'modified_huber', "
-        "or CalibratedClassifierCV around this classifier"
-    )
 
 
 def checked_start(values: Any, name: str, shape: tuple[int, ...]) -> Floats:
@@ -126,29 +125,23 @@ class DropoutSGDClassifier(LinearClassifier):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LinearClassifier._parameter_constraints,
         "dropout": [StrOptions(set(DROPOUTS))],
-        "rate": [Interval(Real, 0, 1, closed="left")],
         "k": [Interval(Integral, 1, MOST_DRAWS, closed="both"), None],
         "match": [StrOptions(set(MATCHES))],
         "loss": [StrOptions(set(LOSSES))],
-        "alpha": [NOT_NEGATIVE],
         "learning_rate": [StrOptions({"constant", "invscaling", "adaptive", *FALLING})],
         "eta0": [POSITIVE],
         "power_t": [NOT_NEGATIVE],
         "average": ["boolean", StrOptions({"tail"})],
-        "max_iter": [POSITIVE_INTEGER],
         "tol": [NOT_NEGATIVE, None],
         "n_iter_no_change": [POSITIVE_INTEGER],
         "early_stopping": ["boolean"],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "fit_intercept": ["boolean"],
         "shuffle": ["boolean"],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
-        "warm_start": ["boolean"],
         "record_train_error": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -202,17 +195,14 @@ class DropoutSGDClassifier(LinearClassifier):
             coef_init: coefficients to begin with, in the shape of ``coef_``; for two classes (d,) will do.
             intercept_init: intercepts to begin with, in the shape of ``intercept_``.
         """
-        self._check_options()
         goes_on = self.warm_start and hasattr(self, "coef_")
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=not goes_on)
         classes = np.unique(y)
         if goes_on:
             self._check_same_classes(classes)
-        check_classes(classes)
-        shape = 1 if len(classes) == 2 else len(classes), X.shape[1]
-        coef, intercept = np.broadcast_to(0.0, shape), np.broadcast_to(0.0, shape[:1])
-        if goes_on:
-            coef, intercept = self.coef_, self.intercept_
+        shape = count_problems(classes), X.shape[1]
+        zeros = np.broadcast_to(0.0, shape)
+        coef, intercept = (self.coef_, self.intercept_) if goes_on else (zeros, zeros[:, 0])
         if coef_init is not None:
             coef = checked_start(coef_init, "coef_init", shape)
         if intercept_init is not None:
@@ -231,10 +221,8 @@ class DropoutSGDClassifier(LinearClassifier):
         counted before its first step: a feature never seen before can be drawn at once.
 
         Args:
-            X: (n, d) array or sparse matrix.
-            y: (n,) classes.
+            X, y, sample_weight: as for :meth:`fit`.
             classes: all classes of all parts; needed in the first call.
-            sample_weight: (n,) weights, not negative.
         """
         known, fitted = self._known_classes(classes), self._is_fitted()
         X, y, weight = checked_examples(self, X, y, sample_weight, reset=not fitted)
@@ -246,27 +234,7 @@ class DropoutSGDClassifier(LinearClassifier):
         self._learn(X, y, weight, 1, partial=True)
         return self
 
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Floats:
-        """(n, C) probabilities, of several classes of each against the rest, over their sum. For the losses "log_loss"
-        and "modified_huber".
-        """
-        scores = self.decision_function(X)
-        return probabilities(expit(scores) if self.loss == "log_loss" else (scores.clip(-1.0, 1.0) + 1.0) / 2.0)
-
-    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Floats:
-        """The logarithm of :meth:`predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
-
     # The rest is for the fit on a cluster too.
-
-    def _check_options(self) -> None:
-        if self.k is not None and self.match != "draws":
-            raise ValueError(f"k is {self.k} and match is {self.match!r}, but a match chooses k; give one of them")
-        if self.k is not None and self.dropout in ("none", "standard"):
-            raise ValueError(f"k is {self.k}, but dropout={self.dropout!r} draws nothing; set rate instead")
 
     def _check_same_classes(self, classes: Array) -> None:
         if not np.array_equal(classes, self.classes_):
@@ -275,22 +243,20 @@ class DropoutSGDClassifier(LinearClassifier):
     def _known_classes(self, classes: Any) -> Array:
         """The classes of all parts, for partial_fit, after all checks that need no data."""
         first, begun = not self._is_fitted(), hasattr(self, "_progress")
-        if begun:  # scikit-learn looks at them in the first call only, and it takes as long as the step of a row
-            now = [getattr(self, name) for name in self._parameter_constraints]
-            if not all(map(is_, now, self._progress.checked)) or not self._progress.checked:
-                self._validate_params()
-                self._check_options()
-                self._progress.checked = now
-        else:
+        # scikit-learn looks at the parameters in the first call only, and it takes as long as the step of a row.
+        now = [getattr(self, name) for name in self._parameter_constraints]
+        checked = self._progress.checked if begun else ()
+        if len(checked) != len(now) or not all(map(is_, now, checked)):
             self._validate_params()
-            self._check_options()
-        known = np.unique(classes) if classes is not None else None if first else self.classes_
-        if known is None:
+            if begun:
+                self._progress.checked = now
+        if classes is None and first:
             raise ValueError("classes is None, but the first call of partial_fit needs the classes of all parts")
+        known = self.classes_ if classes is None else np.unique(classes)
         if self.early_stopping or self.class_weight == "balanced":
             option = "early_stopping=True" if self.early_stopping else "class_weight='balanced'"
             raise ValueError(f"{option} needs all data at once, which partial_fit does not have; use fit")
-        check_classes(known)
+        count_problems(known)  # fewer than two are refused
         if not first and not np.array_equal(known, self.classes_):
             raise ValueError(f"classes are {classes!r}, but the first call of partial_fit was given {self.classes_!r}")
         if begun and bool(self.average) != self._progress.averages:
@@ -305,38 +271,39 @@ class DropoutSGDClassifier(LinearClassifier):
 
     def _begin(self, classes: Array, d: int) -> None:
         """Forget what was learned."""
-        check_classes(classes)
-        self.classes_ = classes
-        problems, averages = 1 if len(classes) == 2 else len(classes), bool(self.average)
-        adagrad = self.learning_rate == "adagrad"
-        model = Model(d, problems, averages, effective_n_jobs(self.n_jobs), adagrad)
-        self._progress = Progress(model, averages, d, self._new_seed(), adagrad)
+        averages, adagrad = bool(self.average), self.learning_rate == "adagrad"
+        model = Model(d, count_problems(classes), averages, effective_n_jobs(self.n_jobs), adagrad)
+        self.classes_, self._progress = classes, Progress(model, self._new_seed(), averages, adagrad)
 
     def _learn(self, X: Any, y: Array, weight: Floats, epochs: int, partial: bool = False) -> None:
-        progress, options = self._progress, FitOptions.of(self, partial)
-        model, labels = progress.model, number_labels(y, self.classes_)
+        progress, model, labels = self._progress, self._progress.model, number_labels(y, self.classes_)
         counts = np.bincount(labels[weight > 0], minlength=len(self.classes_))
-        weights = multiplied(weight, labels, class_weights(self.class_weight, self.classes_, counts))
-        if not weights.moments.any():
+        by_class = class_weights(self.class_weight, self.classes_, counts)
+        in_moments, in_steps = multiplied(weight, labels, by_class)
+        if not in_moments.any():
             raise ValueError(f"class_weight={self.class_weight} leaves no example any weight; give one a positive one")
         fraction = self.validation_fraction if self.early_stopping else None
-        rows = split_rows(labels, weights.steps, fraction, progress.seed)
-        options = options.over(epochs * len(rows.training))
-        watch, progress.dtype = Watch(self, epochs, X=X, y=y, metadata={"sample_weight": weight}), X.dtype
-        descent = progress.descent(X, labels, weights, rows.training, options)
+        training, validation = split_rows(labels, in_steps, fraction, progress.seed)
+        step = step_options(self, math.inf if partial else epochs * len(training))
+        bar = epochs if self.verbose and epochs > 1 else 0
+        details = {"X": X, "y": y, "metadata": {"sample_weight": weight}}
+        with followed(self, "epoch", epochs, bar, self._fitted, **details) as watch:
+            model.own_memory()
+            examples, progress.dtype = make_examples(X, labels, in_steps), X.dtype
+            squares = sum_squares(examples._replace(weights=in_moments), training, X.shape[1])
+            moments, sides = progress.moments(squares, float(in_moments[training].sum())), side_weights(by_class)
+            descent = Descent(model, examples, training, moments, self, step, sides, progress.seed)
 
-        def take_round(_: int, restart: bool, now: FitOptions) -> tuple[float, float, float]:
-            descent.options = now
-            if restart:
-                model.restart_average()
-            loss, error = descent.epoch(), math.nan
-            if options.records_error:
-                error = 1.0 - model.accuracy(X, labels, rows.training)
-            return loss, error, model.accuracy(X, labels, rows.validation)
+            def take_round(_: int, restart: bool, eta0: float) -> tuple[float, float, float]:
+                descent.step = step._replace(eta0=eta0)
+                if restart:
+                    model.restart_average()
+                loss, error = descent.epoch(), math.nan
+                if self.record_train_error:
+                    error = 1.0 - model.accuracy(X, labels, training)
+                return loss, error, model.accuracy(X, labels, validation)
 
-        n_iter = descend(take_round, progress.history, options, epochs, lambda: watch.step("epoch", self._fitted))
-        self._keep(n_iter, descent.law)
-        watch.close()
+            self._keep(descend(take_round, progress.history, self, epochs, watch, partial=partial), descent.law)
 
     def _keep(self, n_iter: int, noise: Noise | None) -> None:
         """The attributes of a fit that is done."""

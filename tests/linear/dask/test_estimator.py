@@ -16,7 +16,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from evodrop.linear import DaskDropoutSGDClassifier, DropoutSGDClassifier, read_svmlight
-from evodrop.linear._fit import DivergedError
 from evodrop.linear.dask.rounds import Rounds
 
 pytestmark = pytest.mark.usefixtures("current_client")
@@ -250,7 +249,7 @@ def test_it_is_an_estimator():
 
 
 def test_overflow_and_no_convergence_are_told():
-    with pytest.raises(DivergedError, match="choose eta0 smaller"):
+    with pytest.raises(ValueError, match="choose eta0 smaller"):
         fitted(cut(X, 100), cut(Y, 100), eta0=1e200, loss="squared_hinge")
     with pytest.warns(ConvergenceWarning, match="max_iter=2 epochs"):
         fitted(cut(X, 100), cut(Y, 100), max_iter=2, tol=1e-3, learning_rate="constant")

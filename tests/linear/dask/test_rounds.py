@@ -86,7 +86,7 @@ MISMATCHES = {
     ),
     r"X has the shape \(300,\), but it takes a row for each example": lambda: (array.ones(300), Y),
     r"y has the shape \(299,\), but X has 300 rows": lambda: (cut(X, 100), Y[1:]),
-    "y has 299 values, but X has 300 rows": lambda: (cut(X, 100), cut(Y[1:], 50)),
+    r"y has the shape \(299,\), but X has 300": lambda: (cut(X, 100), cut(Y[1:], 50)),
     "y has 3 chunks of unknown size and X 2": lambda: (cut(X, 9, known=False), cut(Y, 5, 7, known=False)),
     "chunks of unknown size": lambda: (cut(X, 9, known=False), Y),
     "y is None, but an array X needs its labels": lambda: (cut(X), None),
@@ -153,17 +153,17 @@ def test_streams_of_partitions_never_meet():
 
 def test_partitions_too_small_to_split_are_learned_from():
     part = make_part(0, X[:1], Y[:1], None, 0.1, 0)
-    assert (len(part.rows.training), len(part.rows.validation)) == (1, 0)
+    assert (len(part.training), len(part.validation)) == (1, 0)
     with pytest.raises(ValueError, match="no partition large enough"):
         fitted(cut(X[:2], 1), np.array(["art", "sport"]), early_stopping=True)
 
 
 def test_sums_skip_what_is_not_there():
-    one = State(np.ones((1, 2)), np.ones(1), None, None, 0.0, 0, 2.0)
-    other = State(np.ones((1, 2)), np.ones(1), np.full((1, 2), 3.0), np.ones(1), 5.0, 0, 1.0)
+    one = State(np.ones((1, 2)), None, 0.0, 0, 2.0)
+    other = State(np.ones((1, 2)), np.full((1, 2), 3.0), 5.0, 0, 1.0)
     for total in (add(one, other), add(other, one)):
-        assert (total.coef.tolist(), total.mean_coef.tolist(), total.averaged, total.loss) == ([[2, 2]], [[3, 3]], 5, 3)
-    assert one.coef.tolist() == [[1, 1]]  # a task may be run again: it changes nothing that it is given
+        assert (total.last.tolist(), total.mean.tolist(), total.averaged, total.loss) == ([[2, 2]], [[3, 3]], 5, 3)
+    assert one.last.tolist() == [[1, 1]]  # a task may be run again: it changes nothing that it is given
 
 
 def test_balanced_weights_come_from_the_counts_of_all_partitions():

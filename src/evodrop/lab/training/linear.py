@@ -18,8 +18,8 @@ from evodrop.lab.data import Documents
 from evodrop.lab.run import Record, Run
 from evodrop.lab.training import UNKNOWN, Score, Training, fingerprint
 from evodrop.linear import DropoutSGDClassifier
-from evodrop.linear._base import check_classes, labels_of, number_labels, side_weights
-from evodrop.linear._fit import Descent, FitOptions, Model, Progress, make_examples, sum_squares
+from evodrop.linear._base import count_problems, labels_of, number_labels
+from evodrop.linear._fit import Descent, Model, Progress, make_examples, step_options, sum_squares
 
 
 class LinearTraining(Training):
@@ -35,18 +35,18 @@ class LinearTraining(Training):
         n, d = documents.train_x.shape
         super().__init__(run, digest, int(n))
         classes = np.unique(documents.train_y)
-        check_classes(classes)
+        problems = count_problems(classes)
         self.train_x, self.train_y = documents.train_x, number_labels(documents.train_y, classes)
         self.test_x, self.test_y = documents.test_x, number_labels(documents.test_y, classes)
         protocol: dict[str, Any] = {"loss": "log_loss", "learning_rate": "constant", "average": True}
         noise: dict[str, Any] = {"dropout": run.method, "rate": run.rate, "match": run.match}
         estimator = DropoutSGDClassifier(**noise, **protocol, eta0=run.lr, random_state=run.seed)
-        self.model = Model(d, 1 if len(classes) == 2 else len(classes), averages=True)
-        progress, rows = Progress(self.model, True, d, estimator._new_seed()), np.arange(n)
+        self.model = Model(d, problems, averages=True)
+        progress, rows = Progress(self.model, estimator._new_seed(), averages=True), np.arange(n)
         examples = make_examples(self.train_x, self.train_y, np.ones(n))
         moments = progress.moments(sum_squares(examples, rows, d), n)
-        sides = side_weights(None, classes, documents.train_y)
-        self.descent = Descent(self.model, examples, rows, moments, FitOptions.of(estimator), sides, progress.seed)
+        options = estimator, step_options(estimator), np.ones((problems, 2))
+        self.descent = Descent(self.model, examples, rows, moments, *options, progress.seed)
 
     def state(self) -> dict[str, Any]:
         return super().state() | {"arrays": [torch.from_numpy(array) for array in self.descent.state()]}

@@ -133,22 +133,17 @@ def _blocks(values: Any) -> list[Any]:
 def _cut(values: Any, X: Any, name: str) -> Any:
     from dask import array
 
-    rows = X.chunks[0]
-    known = not np.isnan(rows).any()
-    if not is_dask(values):
+    in_memory, n = not is_dask(values), X.shape[0]
+    if in_memory:
         if remedy := _remedy(values):
             raise TypeError(f"{name} is a {type(values).__name__}, but it takes an array; {remedy}")
         values = np.asarray(values)
-        if not known or values.shape != (sum(rows),):
-            size = f"{sum(rows)} rows" if known else "chunks of unknown size (X.compute_chunk_sizes() finds them)"
-            raise ValueError(f"{name} has the shape {values.shape}, but X has {size}")
-        return array.from_array(values, chunks=(rows,))
-    if values.ndim != 1:
-        raise ValueError(f"{name} has the shape {values.shape}, but it takes one value for each row of X")
-    if known and not np.isnan(values.chunks[0]).any():
-        if values.shape[0] != sum(rows):
-            raise ValueError(f"{name} has {values.shape[0]} values, but X has {sum(rows)} rows")
-        return values.rechunk((rows,))
+    known = not np.isnan([n, *values.shape]).any()
+    if values.ndim != 1 or (known and values.shape != (n,)) or (in_memory and not known):
+        size = "chunks of unknown size (X.compute_chunk_sizes() finds them)" if np.isnan(n) else f"{n} rows"
+        raise ValueError(f"{name} has the shape {values.shape}, but X has {size}")
+    if known:
+        return array.from_array(values, chunks=X.chunks[:1]) if in_memory else values.rechunk(X.chunks[:1])
     if values.numblocks[0] != X.numblocks[0]:
         raise ValueError(
             f"{name} has {values.numblocks[0]} chunks of unknown size and X {X.numblocks[0]}; make them of equal chunks"

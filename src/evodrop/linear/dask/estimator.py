@@ -9,16 +9,23 @@ from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import MetaEstimatorMixin, _fit_context, clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from evodrop._checks import Array
-from evodrop.linear._base import POSITIVE_INTEGER, CallbackSupportMixin, Watch, check_classes, number_labels
-from evodrop.linear._fit import FitOptions, Progress
+from evodrop.linear._base import (
+    POSITIVE_INTEGER,
+    LinearClassifier,
+    count_problems,
+    followed,
+    has_probabilities,
+    number_labels,
+)
+from evodrop.linear._fit import Progress
 from evodrop.linear.dask.data import as_arrays, check_rows, is_dask, paired_blocks
-from evodrop.linear.dask.rounds import Rounds, count_weight_of_hits, first_state
-from evodrop.linear.sgd import DropoutSGDClassifier, has_probabilities
+from evodrop.linear.dask.rounds import Rounds, State, count_weight_of_hits
+from evodrop.linear.sgd import DropoutSGDClassifier
 
 __all__ = ["DaskDropoutSGDClassifier", "connected", "joblib_on"]
 
@@ -27,11 +34,7 @@ WORKERS = 60  # and for its first worker to come
 FITTED = ("classes_", "coef_", "intercept_", "n_features_in_", "n_iter_", "t_", "probs_", "k_", "history_")
 
 
-def _has_probabilities(model: Any) -> bool:
-    return has_probabilities(getattr(model, "estimator_", None) or model.estimator or DropoutSGDClassifier())
-
-
-class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class DaskDropoutSGDClassifier(MetaEstimatorMixin, LinearClassifier):  # type: ignore[misc]
     r"""A :class:`DropoutSGDClassifier` that is fitted on a Dask cluster, a partition of the examples at a time.
 
     The second moments are summed over the partitions. Then come rounds: every partition takes ``local_epochs`` epochs
@@ -90,7 +93,6 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         """
         model = self._own_estimator()
         model._validate_params()
-        model._check_options()
         goes_on, seed = model.warm_start and hasattr(model, "coef_"), model._new_seed()
         with connected(self.cluster) as client:
             found = self._survey(client, model, X, y, sample_weight, seed, known=goes_on)
@@ -98,8 +100,7 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
                 model._check_same_classes(found.classes)
             self._begin(model, found.classes, found.d, seed)
             if goes_on:
-                start = {"coef": model.coef_, "intercept": model.intercept_}
-                model._progress.model = model._progress.model._replace(**start)
+                model._progress.model = State(np.column_stack([model.coef_, model.intercept_]))
             self._learn(model, found, model.max_iter, X=X, y=y, metadata={})
         return self
 
@@ -125,6 +126,11 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             self._learn(model, found, self.local_epochs, partial=True, X=X, y=y, metadata={})
         return self
 
+    @property
+    def loss(self) -> Any:
+        """That of the estimator, which decides whether scores can become probabilities."""
+        return (getattr(self, "estimator_", None) or self._given()).loss
+
     def decision_function(self, X: Any) -> Any:
         """The score of each row; of a dask array, a dask array."""
         return self._scored("decision_function", X)
@@ -133,12 +139,12 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         """The class of each row; of a dask array, a dask array."""
         return self._scored("predict", X)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
         """(n, C) probabilities; of a dask array, a dask array."""
         return self._scored("predict_proba", X)
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @available_if(has_probabilities)  # type: ignore[untyped-decorator]
     def predict_log_proba(self, X: Any) -> Any:
         """The logarithm of :meth:`predict_proba`."""
         return self._scored("predict_log_proba", X)
@@ -163,14 +169,12 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             raise ValueError(f"the weights of the examples sum to {weight:g}, so there is no score")
         return float(hits / weight)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def _given(self) -> DropoutSGDClassifier:
+        return DropoutSGDClassifier() if self.estimator is None else self.estimator
 
     def _own_estimator(self) -> Any:
         """The estimator to fit: a clone, or with the parameters of now the one that was fitted before."""
-        given = DropoutSGDClassifier() if self.estimator is None else self.estimator
+        given = self._given()
         if given.learning_rate == "adagrad":
             raise ValueError(
                 "learning_rate='adagrad' keeps sums for each weight, which machines do not share; use 'linear'"
@@ -188,13 +192,11 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
         return found
 
     def _begin(self, model: Any, classes: Array, d: int, seed: int) -> None:
-        check_classes(classes)
+        state = State(np.zeros((count_problems(classes), d + 1)))
         model.classes_, model.n_features_in_ = classes, d
-        state = first_state(1 if len(classes) == 2 else len(classes), d)
-        model._progress = Progress(state, bool(model.average), d, seed)
+        model._progress = Progress(state, seed, bool(model.average))
 
     def _learn(self, model: Any, found: Rounds, epochs: int, partial: bool = False, **details: Any) -> None:
-        watch, options = Watch(self, epochs, **details), FitOptions.of(model, partial)
         self.estimator_ = model
 
         def fitted() -> dict[str, Any]:
@@ -204,12 +206,11 @@ class DaskDropoutSGDClassifier(CallbackSupportMixin, MetaEstimatorMixin, Classif
             vars(now).update(attributes)
             return {"estimator_": now, "classes_": model.classes_, "n_features_in_": model.n_features_in_, **attributes}
 
-        steps = model.class_weight, epochs, self.local_epochs
-        n_iter, noise = found.fit(model._progress, options, *steps, lambda: watch.step("epoch", fitted))
-        model._keep(n_iter, noise)
-        for name in FITTED:
-            setattr(self, name, getattr(model, name))
-        watch.close()
+        bar = epochs if model.verbose and epochs > self.local_epochs else 0
+        with followed(self, "epoch", epochs, bar, fitted, **details) as watch:
+            model._keep(*found.fit(model, epochs, self.local_epochs, watch, partial))
+            for name in FITTED:
+                setattr(self, name, getattr(model, name))
 
     def _light_estimator(self) -> Any:
         """What a worker needs to predict, and no more."""

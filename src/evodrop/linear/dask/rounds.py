@@ -20,28 +20,29 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.utils.multiclass import check_classification_targets
 
 from evodrop._checks import Array, Floats
-from evodrop._kernels.epoch import Examples
+from evodrop._kernels.epoch import Examples, StepOptions
 from evodrop._kernels.rows import ROW_STEP
 from evodrop._kernels.sparse_rows import RowNoise, row_noise
-from evodrop.linear._base import Rows, checked_examples, class_weights, multiplied, split_rows
+from evodrop.linear._base import checked_examples, class_weights, labels_of, multiplied, side_weights, split_rows
 from evodrop.linear._fit import (
     Descent,
-    FitOptions,
     Model,
-    Progress,
     descend,
     make_examples,
     noise_of,
+    step_options,
     sum_squares,
 )
 from evodrop.linear.sgd import DropoutSGDClassifier
 from evodrop.noise import Noise
 
-__all__ = ["Rounds", "State", "count_weight_of_hits", "first_state", "sortedness"]
+__all__ = ["Rounds", "State", "count_weight_of_hits", "sortedness"]
 
 Future = Any
 
@@ -60,7 +61,8 @@ class Part(NamedTuple):
     examples: Examples
     moment_weights: Floats  # of the examples in the second moments
     d: int
-    rows: Rows
+    training: Array  # the rows to learn from,
+    validation: Array  # and those that only decide when to stop
     classes: Array
     noise: RowNoise | None  # None before it is prepared, and of "weight-aware", whose noise changes with every round
 
@@ -77,15 +79,6 @@ class Facts(NamedTuple):
     counts: Array  # of the examples that have weight, for each of the classes
 
 
-class Recipe(NamedTuple):
-    """How to take steps: what all partitions and rounds have in common."""
-
-    options: FitOptions
-    class_weights: Floats
-    seed: int
-    training: int  # examples of all partitions
-
-
 class State(NamedTuple):
     """The model between two rounds: the common iterate, and the mean of those averaged so far.
 
@@ -93,42 +86,28 @@ class State(NamedTuple):
     of means.
     """
 
-    coef: Floats
-    intercept: Floats
-    mean_coef: Floats | None
-    mean_intercept: Floats | None
-    averaged: float
-    step: int
-    loss: float  # sum over the examples, of the last round
+    last: Floats  # (C, d + 1): the weights and, in the last column, the intercepts
+    mean: Any = None  # the same of the mean; None where nothing is averaged
+    averaged: float = 0.0
+    step: int = 1
+    loss: float = 0.0  # sum over the examples, of the last round
 
-    def coefficients(self) -> tuple[Floats, Floats]:
-        """The coefficients and intercepts to predict with."""
-        if self.averaged and self.mean_coef is not None and self.mean_intercept is not None:
-            return self.mean_coef, self.mean_intercept
-        return self.coef, self.intercept
-
-
-def first_state(problems: int, d: int) -> State:
-    """All weights zero."""
-    return State(np.zeros((problems, d)), np.zeros(problems), None, None, 0.0, 1, 0.0)
+    def coefficients(self, average: bool = True) -> tuple[Floats, Floats]:
+        """(C, d) coefficients and (C,) intercepts: to predict with, or to go on from."""
+        found = self.mean if average and self.averaged else self.last
+        return np.ascontiguousarray(found[:, :-1]), found[:, -1].copy()
 
 
 def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, seed: int) -> Part:
-    """Check a partition as :meth:`DropoutSGDClassifier.fit` would check its data; one without examples may be.
-
-    Args:
-        number: of the partition.
-        X, y, weight: its block of each; the weight may be None.
-        fraction: of the examples to set aside for validation, or None.
-        seed: of the fit.
-    """
+    """Check a partition as :meth:`DropoutSGDClassifier.fit` would check its data; one without examples may be. A
+    fraction of the examples is set aside for validation, if it is not None."""
     try:
         check_lengths(X, y, weight)
         if X.shape[0] == 0 or (weight is not None and not np.any(weight)):
             check_classification_targets(y)
             none = np.zeros(0, np.int64)
             empty = make_examples(sparse.csr_array((0, X.shape[1])), none, np.ones(0))
-            return Part(number, empty, np.ones(0), X.shape[1], Rows(none, none), np.unique(y), None)
+            return Part(number, empty, np.ones(0), X.shape[1], none, none, np.unique(y), None)
         X, y, weight = checked_examples(DropoutSGDClassifier(), X, y, weight)
     except ValueError as error:
         raise ValueError(f"partition {number}: {error}") from error
@@ -136,7 +115,7 @@ def make_part(number: int, X: Any, y: Any, weight: Any, fraction: float | None, 
     if fraction is not None and math.ceil(fraction * (weight > 0).sum()) >= (weight > 0).sum():
         fraction = None  # too few to set any aside
     rows = split_rows(labels, weight, fraction, stream_of(seed, number) % 2**32)
-    return Part(number, make_examples(X, labels, weight), weight, X.shape[1], rows, classes, None)
+    return Part(number, make_examples(X, labels, weight), weight, X.shape[1], *rows, classes, None)
 
 
 def check_lengths(X: Any, y: Any, weight: Any) -> None:
@@ -155,48 +134,53 @@ def stream_of(seed: int, number: int) -> int:
 def describe(part: Part) -> Facts:
     """The facts of a partition."""
     counts = np.bincount(part.examples.labels[part.examples.weights > 0], minlength=len(part.classes))
-    training, validation = part.rows
-    weight, moment_weight = (float(each[training].sum()) for each in (part.examples.weights, part.moment_weights))
-    return Facts(part.d, len(training), len(validation), weight, moment_weight, part.classes, counts)
+    weight, moment_weight = (float(each[part.training].sum()) for each in (part.examples.weights, part.moment_weights))
+    return Facts(part.d, len(part.training), len(part.validation), weight, moment_weight, part.classes, counts)
 
 
 def weigh(part: Part, classes: Array, by_class: Floats) -> Part:
     """A partition with the labels that all partitions share, its weights times those of the classes."""
     labels = np.searchsorted(classes, part.classes).astype(np.int64)[part.examples.labels]
-    weights = multiplied(part.examples.weights, labels, by_class)
-    examples = part.examples._replace(labels=labels, weights=weights.steps)
-    rows = Rows(*(rows[weights.steps[rows] > 0] for rows in part.rows))
-    return part._replace(examples=examples, moment_weights=weights.moments, rows=rows, classes=classes)
+    in_moments, in_steps = multiplied(part.examples.weights, labels, by_class)
+    training, validation = (rows[in_steps[rows] > 0] for rows in (part.training, part.validation))
+    examples = part.examples._replace(labels=labels, weights=in_steps)
+    return Part(part.number, examples, in_moments, part.d, training, validation, classes, None)
 
 
 def squares_of(part: Part) -> Floats:
     """(d,): the sum of weight x_i^2 over the training examples of a partition."""
-    return sum_squares(part.examples._replace(weights=part.moment_weights), part.rows.training, part.d)
+    return sum_squares(part.examples._replace(weights=part.moment_weights), part.training, part.d)
 
 
-def prepare(part: Part, moments: Floats, options: FitOptions) -> Part:
+def prepare(part: Part, moments: Floats, estimator: DropoutSGDClassifier) -> Part:
     """A partition with its noise, whose law comes from all partitions."""
-    if options.dropout == "weight-aware":
+    if estimator.dropout == "weight-aware":
         return part
-    law = noise_of(options, moments, np.zeros(part.d))
+    law = noise_of(estimator, moments, np.zeros(part.d))
     return part._replace(noise=row_noise(law, *part.examples[:3]))
 
 
-def run_epochs(part: Part, state: State, moments: Floats, recipe: Recipe, epochs: int) -> State:
-    """Local epochs from the common iterate; gives what they add to the next state."""
-    part, options = _settled(part), recipe.options
-    model = Model(part.d, len(state.intercept), bool(options.average), options.jobs)
-    model.start_at(state.coef, state.intercept, state.step)
-    training, seed = part.rows.training, stream_of(recipe.seed, part.number)
-    arguments = (part.examples, training, moments, options, recipe.class_weights, seed, part.noise)
-    descent = Descent(model, *arguments)
-    loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[training].sum())
-    share, averaged = len(training) / recipe.training, model.averaged
-    coef, intercept = model.last_iterate()
-    if not averaged:
-        return State(share * coef, share * intercept, None, None, 0.0, 0, loss)
-    mean_coef, mean_intercept = model.coefficients()
-    return State(share * coef, share * intercept, averaged * mean_coef, averaged * mean_intercept, averaged, 0, loss)
+def run_epochs(
+    part: Part,
+    state: State,
+    moments: Floats,
+    estimator: Any,
+    step: StepOptions,
+    sides: Floats,
+    seed: int,
+    total: float,
+    epochs: int,
+) -> State:
+    """Local epochs from the common iterate; gives what they add to the next state, as one of ``total`` examples."""
+    part = _settled(part)
+    model = Model(part.d, len(state.last), bool(estimator.average), estimator.n_jobs)
+    model.start_at(*state.coefficients(average=False), state.step)
+    how = moments, estimator, step, sides, stream_of(seed, part.number), part.noise
+    descent = Descent(model, part.examples, part.training, *how)
+    loss = float(np.mean([descent.epoch() for _ in range(epochs)])) * float(part.examples.weights[part.training].sum())
+    share, averaged = len(part.training) / total, model.averaged
+    mean = averaged * np.column_stack(model.coefficients()) if averaged else None
+    return State(share * np.column_stack(model.coefficients(average=False)), mean, averaged, 0, loss)
 
 
 def add(one: Any, other: Any) -> Any:
@@ -207,30 +191,23 @@ def add(one: Any, other: Any) -> Any:
 
 
 def next_state(state: State, sums: State, steps: int, restart: bool) -> State:
-    """The state after a round.
-
-    Args:
-        state: before it.
-        sums: of what all partitions add.
-        steps: of the longest partition.
-        restart: the average begins anew.
-    """
+    """The state after a round of so many steps in the longest partition, from the sums of what all partitions add; the
+    average may begin anew."""
     before = 0.0 if restart else state.averaged
-    averaged, means = before + sums.averaged, state[2:4]
+    averaged, mean = before + sums.averaged, state.mean
     if sums.averaged:
-        old = (before * mean if before and mean is not None else None for mean in means)
-        means = tuple(add(a, b) / averaged for a, b in zip(old, sums[2:4], strict=True))
-    return State(sums.coef, sums.intercept, *means, averaged, state.step + steps, sums.loss)
+        mean = add(before * mean if before else None, sums.mean) / averaged
+    return State(sums.last, mean, averaged, state.step + steps, sums.loss)
 
 
 def count_hits(part: Part, state: State) -> tuple[int, int]:
     """How many clean training and validation examples the model gets right."""
     part = _settled(part)
-    model, examples = Model(part.d, len(state.intercept), averages=False), part.examples
+    model, examples = Model(part.d, len(state.last), averages=False), part.examples
     model.start_at(*state.coefficients())
     X = sparse.csr_array((examples.data, examples.indices, examples.indptr), shape=(len(examples.labels), part.d))
-    hits = [round(model.accuracy(X, examples.labels, rows) * len(rows)) if len(rows) else 0 for rows in part.rows]
-    return hits[0], hits[1]
+    right = labels_of(model.scores(X, np.arange(len(examples.labels)))) == examples.labels
+    return int(right[part.training].sum()), int(right[part.validation].sum())
 
 
 def count_weight_of_hits(model: DropoutSGDClassifier, X: Any, y: Any, weight: Any) -> tuple[float, float]:
@@ -264,7 +241,8 @@ class Rounds:
         from dask.delayed import delayed
 
         parts = client.compute([delayed(make_part)(i, *block, fraction, seed) for i, block in enumerate(blocks)])
-        facts = dict(enumerate(client.gather([client.submit(describe, part, pure=False) for part in parts])))
+        self.client = client
+        facts = self._describe(dict(enumerate(parts)))
         widths = {fact.d: number for number, fact in reversed(facts.items())}
         if len(widths) > 1:
             found = ", ".join(f"{d} in partition {number}" for d, number in reversed(widths.items()))
@@ -279,7 +257,7 @@ class Rounds:
                 f"the labels of partition {kinds[True]} are numbers and those of partition {kinds[False]} are not; "
                 "give all partitions labels of one kind"
             )
-        self.client, self.parts, self.d = client, {i: parts[i] for i in self.facts}, next(iter(widths))
+        self.parts, self.d = {i: parts[i] for i in self.facts}, next(iter(widths))
         self.classes = np.unique(np.concatenate(list(labelled.values())))
         self.state: Future = None
         # Local epochs learn the labels of their partition; the mean of such iterates is a poor model of all.
@@ -309,46 +287,50 @@ class Rounds:
 
     def fit(
         self,
-        progress: Progress,
-        options: FitOptions,
-        class_weight: Any,
+        estimator: DropoutSGDClassifier,
         epochs: int,
         local_epochs: int,
-        watch: Callable[[], bool],
+        watch: Callable[[int, str], bool],
+        partial: bool,
     ) -> tuple[int, Noise | None]:
-        """Rounds from ``progress.model``, a :class:`State`, which is then that of the end; gives the number of epochs
-        and the last noise. The other arguments are those of :func:`evodrop.linear._fit.descend`."""
-        by_class = class_weights(class_weight, self.classes, self.table().sum(axis=0))
-        sides = multiplied(np.ones(0), np.zeros(0, np.int64), by_class).sides
+        """Rounds of an estimator from its progress, whose model is a :class:`State`; gives the number of epochs and the
+        last noise. The other arguments are those of :func:`evodrop.linear._fit.descend`."""
+        progress: Any = estimator._progress
+        by_class = class_weights(estimator.class_weight, self.classes, self.table().sum(axis=0))
         parts = self._at_home(weigh, self.parts, self.classes, by_class)
-        facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
-        self.keep(dict(zip(parts, facts, strict=True)))
+        self.keep(self._describe(parts))
         parts = {number: parts[number] for number in self.facts}
         squares = self._tree_sum(list(self._at_home(squares_of, parts).values())).result()
         moments = progress.moments(squares, self.total("moment_weight"))
         held = self._hold(moments)
-        ready = self._at_home(prepare, parts, held, options)
+        plain = clone(estimator).set_params(n_jobs=effective_n_jobs(estimator.n_jobs))
+        ready = self._at_home(prepare, parts, held, plain)
         longest = max(fact.training for fact in self.facts.values())
-        options = options.over(epochs * longest)
-        recipe = Recipe(options, sides, progress.seed, int(self.total("training")))
+        step = step_options(plain, math.inf if partial else epochs * longest)
+        common = side_weights(by_class), progress.seed, self.total("training")
         before = self.state = self._hold(progress.model)
         rounds = 0
 
-        def take_round(own: int, restart: bool, now: FitOptions) -> tuple[float, float, float]:
-            nonlocal before, recipe, rounds
-            recipe = recipe._replace(options=now)
+        def take_round(own: int, restart: bool, eta0: float) -> tuple[float, float, float]:
+            nonlocal before, rounds
+            now = plain, step._replace(eta0=eta0), *common
             before = self._hold(self.state.result()) if rounds and rounds % CHECKPOINT == 0 else self.state
-            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, recipe, own).values()))
+            sums = self._tree_sum(list(self._at_home(run_epochs, ready, before, held, *now, own).values()))
             self.state = self.client.submit(next_state, before, sums, own * longest, restart, pure=False)
             rounds += 1
-            return self._measure(ready, options.records_error)
+            return self._measure(ready, plain.record_train_error)
 
-        done = descend(take_round, progress.history, options, epochs, watch, local_epochs)
+        arguments = take_round, progress.history, plain, epochs, watch
+        done = descend(*arguments, local_epochs=local_epochs, partial=partial)
         progress.model = self.state.result()
         start = before.result()  # of the last round
-        model = Model(self.d, len(start.intercept), averages=False)
-        model.start_at(start.coef, start.intercept)
-        return done, noise_of(options, moments, model.weight_norms())
+        model = Model(self.d, len(start.last), averages=False)
+        model.start_at(*start.coefficients(average=False))
+        return done, noise_of(plain, moments, model.weight_norms())
+
+    def _describe(self, parts: dict[int, Future]) -> dict[int, Facts]:
+        facts = self.client.gather([self.client.submit(describe, part, pure=False) for part in parts.values()])
+        return dict(zip(parts, facts, strict=True))
 
     def _measure(self, ready: dict[int, Future], records_error: bool) -> tuple[float, float, float]:
         """Loss, training error and validation score of the state; the last two are nan if nobody needs them."""
