@@ -32,6 +32,8 @@ PER_RATE, GRID_BITS = 16, 6
 GRID_SIZE = int(PER_RATE * LARGEST_RATE[GRID_BITS])
 BUCKET_BITS, BUCKET_SHIFT = np.uint16(GRID_BITS), np.uint16(UNIT_BITS - GRID_BITS)
 LAST = np.uint16((1 << GRID_BITS) - 1)  # the count that sends a draw on
+DRAWS_PER_UNIT = 2  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
+LEAST_MANY = 64  # fewer draws than this are never many: the Poisson counts would leave most of them
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
@@ -151,6 +153,11 @@ def stirling(n: float) -> float:
         return float(STIRLING[int(n)])
     square = float(n) * float(n)  # as integers, 1680 n^2 would wrap round from n = 10^8 on
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
+
+
+def many_draws(k: int, d: int) -> bool:
+    """Whether k draws of d units cost less by Poisson counts than one by one."""
+    return k >= max(DRAWS_PER_UNIT * d, LEAST_MANY)
 
 
 @cache

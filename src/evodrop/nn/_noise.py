@@ -159,6 +159,16 @@ def uses_numba(device: torch.device) -> bool:
     return backend == "numba" or (backend == "auto" and device.type == "cpu")
 
 
+def is_opaque(tensor: Tensor) -> bool:
+    """Whether nobody can look at the values: a compiler traces, torch.func transforms, or the tensor is a subclass."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+    )
+
+
 def draw_seed(device: torch.device, generator: torch.Generator | None = None, size: Sequence[int] = ()) -> Tensor:
     """64 random bits from torch's generator, or several times 64, moved apart on every rank of a process group."""
     with _drawing:
@@ -180,7 +190,7 @@ def apply_noise(
     if input.numel() == 0:
         return input
     given = None if given is None else given.detach()
-    opaque = _torch.is_opaque(input)
+    opaque = is_opaque(input)
     if opaque and generator is not None:
         raise ValueError(
             "generator= is for plain tensors in eager mode; "
@@ -329,7 +339,7 @@ def _noise_as_floats(
         seed = draw_seed(input.device, generator) if seed is None else seed
         floats = _numba.noise(rows, options, given, seed)
     else:
-        counts, scale = _torch.draw(rows, options, given, generator)
+        counts, scale = _torch.draw(rows, options, given, generator, is_opaque(input))
         floats = counts * scale
     return _from_rows(floats, _noise_shape(input.shape, shared), [*units, *shared])
 
@@ -337,7 +347,7 @@ def _noise_as_floats(
 def _checked_rows(
     input: Tensor, options: Options, given: Tensor | None, units: Sequence[int], shared: Sequence[int] = ()
 ) -> Tensor:
-    if given is not None and given.device.type == "cpu" and not _torch.is_opaque(given):
+    if given is not None and given.device.type == "cpu" and not is_opaque(given):
         _check_values(given, options)  # elsewhere, looking at the values would stall the device
     return to_rows(input.detach(), units, shared)
 

@@ -25,14 +25,19 @@ BLOCK = 1024  # draws at a time at least, so that a large k does not need a larg
 
 
 def draw(
-    rows: Tensor, options: Options, given: Tensor | None, generator: torch.Generator | None = None
+    rows: Tensor,
+    options: Options,
+    given: Tensor | None,
+    generator: torch.Generator | None = None,
+    opaque: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions)."""
+    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions), whose values nobody can see
+    if they are ``opaque``."""
     wide, follows = wide_dtype(rows), options.follows
     if given is not None:  # on a device the values were not checked: what is no mass counts as 0
         given = given.to(wide) if follows else given.to(wide).nan_to_num(0.0, 0.0, 0.0).clip(min=0.0)
     # Of all units, in the same unit of measure.
-    rms = given.sqrt() if follows and given is not None else _norms(in_range(rows))
+    rms = given.sqrt() if follows and given is not None else _norms(in_range(rows, opaque))
     sound = rms < math.inf
     if options.independent and not follows:
         keep: Tensor = options.noise(None, rms).chances if given is None else given.clip(max=1.0)
@@ -44,7 +49,7 @@ def draw(
     if found.k is None:
         return _draw_mask(rows, found.chances.masked_fill(passes, 1.0), generator)
     k, most = found.k, found.k
-    if options.match == "distinct" and not (rows.is_meta or is_opaque(rows)):
+    if options.match == "distinct" and not (rows.is_meta or opaque):
         k = most = int(k)
     elif options.match != "draws":
         most = _most_draws(options, rows.shape[1])
@@ -53,22 +58,12 @@ def draw(
     return counts.masked_fill(passes, 1), scale.to(_scale_dtype(rows))
 
 
-def is_opaque(tensor: Tensor) -> bool:
-    """Whether nobody can look at the values: a compiler traces, torch.func transforms, or the tensor is a subclass."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or type(tensor) not in (Tensor, torch.nn.Parameter)
-    )
-
-
-def in_range(rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+def in_range(rows: Tensor, opaque: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
     """The rows themselves, or divided by a power of two if their squares over- or underflow in ``dtype``."""
     if rows.dtype != dtype:
         return rows
     far = FAR[dtype]
-    readable = rows.device.type == "cpu" and not is_opaque(rows)
+    readable = rows.device.type == "cpu" and not opaque
     if readable:
         least, largest = map(float, torch.aminmax(rows))
         if 2.0**-far < max(largest, -least) < 2.0**far:

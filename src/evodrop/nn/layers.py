@@ -18,9 +18,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked_rate, namespace
 from evodrop.definitions import sampling_probabilities, second_moments
-from evodrop.nn import _torch
 from evodrop.nn import functional as F
-from evodrop.nn._noise import UnitDims, checked_options
+from evodrop.nn._noise import UnitDims, checked_options, is_opaque
 from evodrop.nn.distributed import all_reduce_sums, check_group, local_sums, moments_of
 from evodrop.noise import Noise
 
@@ -278,9 +277,12 @@ class Evolving(_NoiseLayer):
         super().__init__(checked_options(p, k, match, uniform_mix).p)
         if not isinstance(sync, bool):
             raise TypeError(f"sync is {sync!r}, but it takes True or False; a group of processes is process_group=")
-        if process_group is not None and not sync:
-            raise ValueError("process_group is given, but sync is False; sync=True shares the moments with the group")
-        check_group(process_group)
+        if process_group is not None:
+            if not sync:
+                raise ValueError(
+                    "process_group is given, but sync is False; sync=True shares the moments with the group"
+                )
+            check_group(process_group)
         number = isinstance(momentum, numbers.Real) and not isinstance(momentum, bool)
         if momentum is not None and not (number and 0.0 < momentum <= 1.0):
             raise ValueError(f"momentum is {momentum!r}, but it takes a number in (0, 1], the share of the batch")
@@ -335,7 +337,7 @@ class Evolving(_NoiseLayer):
         followed, remembered = remember(sums, before, float(self.momentum), self.follow == "running")
         # What torch.export, FakeTensorMode and torch.func put through the layer is no batch, and must not stay in it.
         compiled = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
-        if compiled or not _torch.is_opaque(remembered):
+        if compiled or not is_opaque(remembered):
             self.running_sums = remembered
         return moments_of(followed) if self.sync or self.follow == "running" else None
 
