@@ -196,7 +196,7 @@ class _Swaps:
                 if len(self.calls[at]) > 1:
                     reason = f"is used in {len(self.calls[at])} places, and would change in all of them"
                     raise self._unplaceable(module, f"its neighbour {at[1]!r} {reason}")
-                self.new[at] = fresh
+                self.new[at] = fresh  # type: ignore[assignment]
 
     def _only_call(self, slot: Slot, module: nn.Module) -> Surroundings:
         """The surroundings of a layer: of each side what it needs, or what is there alone wherever it is used."""
@@ -215,7 +215,7 @@ class _Swaps:
                 reason = f"it is used in {len(calls)} places with different neighbours; give each a dropout of its own"
                 raise self._unplaceable(module, reason)
             if unlike or (not needed and len(self.calls.get(at, [])) > 1):
-                first = first._replace(**{side: None})
+                first = first._replace(**{side: None})  # type: ignore[arg-type]
         return first
 
     def _made(self, module: Any, site: Site) -> Site:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -34,8 +34,7 @@ __all__ = [
     "WaterFillingDropout",
 ]
 
-DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None, "shared_dims": None}
-DEFAULTS |= {"sync": False, "momentum": None, "follow": "batch"}
+SHOWN = ("k", "match", "uniform_mix", "unit_dims", "shared_dims", "sync", "momentum", "follow")
 FOLLOWED = ("batch", "running")
 
 
@@ -47,8 +46,13 @@ class _NoiseLayer(_DropoutNd):
     """
 
     held: str
+    takes_vector = True  # from a state_dict
+    k: int | None = None
+    match = "draws"
+    uniform_mix = 0.0
     unit_dims: UnitDims = None
     shared_dims: UnitDims = None
+    follows = independent = False  # see Options
     _has_asked = False
 
     def _ask_for_dims(self, input: Tensor) -> None:
@@ -85,17 +89,23 @@ class _NoiseLayer(_DropoutNd):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + self.held)
-        if self._buffers[self.held] is None and isinstance(saved, Tensor) and self._takes_vector():
+        if self._buffers[self.held] is None and isinstance(saved, Tensor) and self.takes_vector:
             self._buffers[self.held] = torch.empty_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _takes_vector(self) -> bool:
-        return True
+    def noise_for(self, moments: ArrayOrTensor) -> Noise:
+        """The noise of the layer on units with these second moments, in training."""
+        options = checked_options(self.p, self.k, self.match, self.uniform_mix, self.follows, self.independent)
+        if self.follows:
+            return options.noise(namespace(moments).sqrt(moments), moments)
+        values: ArrayOrTensor | None = self._buffers[self.held]
+        if values is not None and not isinstance(moments, Tensor):
+            values = values.detach().cpu().double().numpy()
+        return options.noise(values, moments) if values is None or not self.independent else Noise(values)
 
     def extra_repr(self) -> str:
-        usual = {name: getattr(type(self), name, value) for name, value in DEFAULTS.items()}
-        options = {name: getattr(self, name, value) for name, value in usual.items()}
-        changed = [f"{name}={value!r}" for name, value in options.items() if value != usual[name]]
+        options = {name: getattr(self, name) for name in SHOWN if hasattr(self, name)}
+        changed = [f"{name}={value!r}" for name, value in options.items() if value != getattr(type(self), name)]
         return ", ".join([f"p={self.p}", *changed])
 
 
@@ -117,6 +127,7 @@ class BernoulliDropout(_NoiseLayer):
     """
 
     held = "keep"
+    independent = True
     keep: Tensor | None
 
     def __init__(
@@ -129,11 +140,6 @@ class BernoulliDropout(_NoiseLayer):
     def forward(self, input: Tensor) -> Tensor:
         dims: dict[str, Any] = {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
         return F.bernoulli_dropout(input, self.p, self.keep, self.training, **dims)
-
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        options = checked_options(self.p, None, "draws", 0.0, False, True)
-        return options.noise(None, moments) if self.keep is None else Noise(_like(self.keep, moments))
 
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.keep is None else f", keep of {len(self.keep)} units")
@@ -176,22 +182,9 @@ class MultinomialDropout(_NoiseLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         self._ask_for_dims(input)
-        return F.multinomial_dropout(
-            input,
-            self.p,
-            self.probs,
-            self.training,
-            k=self.k,
-            match=self.match,
-            uniform_mix=self.uniform_mix,
-            unit_dims=self.unit_dims,
-            shared_dims=self.shared_dims,
-        )
-
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        weights = None if self.probs is None else _like(self.probs, moments)
-        return checked_options(self.p, self.k, self.match, self.uniform_mix).noise(weights, moments)
+        options: dict[str, Any] = {"k": self.k, "match": self.match, "uniform_mix": self.uniform_mix}
+        options |= {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
+        return F.multinomial_dropout(input, self.p, self.probs, self.training, **options)
 
 
 class DataDependentDropout(MultinomialDropout):
@@ -258,7 +251,10 @@ class Evolving(_NoiseLayer):
     running_sums: Tensor | None
     frozen = False  # follow the running moments as they are, and remember no batch: see mc_dropout
     function: Callable[..., Tensor]  # what the layer is a shell of
-    independent = False
+    follows = True
+    sync = False
+    momentum: float | None = None
+    follow = "batch"
 
     def __init__(
         self,
@@ -304,11 +300,6 @@ class Evolving(_NoiseLayer):
             options["moments"] = self._follow(input)
         return self.function(input, self.p, self.training, **options)
 
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        options = checked_options(self.p, self.k, self.match, self.uniform_mix, True, self.independent)
-        return options.noise(namespace(moments).sqrt(moments), moments)
-
     @property
     def running_moments(self) -> Tensor | None:
         """(d,) second moments that a layer with momentum remembers; None before its first batch."""
@@ -348,7 +339,8 @@ class Evolving(_NoiseLayer):
         else:
             super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _takes_vector(self) -> bool:
+    @property
+    def takes_vector(self) -> bool:  # type: ignore[override]
         return self.momentum is not None  # without it, running sums are as unexpected as any other name
 
     def __getstate__(self) -> dict[str, Any]:
@@ -464,33 +456,15 @@ class EvolutionalDropout1d(EvolutionalDropout):
 
 
 class EvolutionalDropout2d(EvolutionalDropout):
-    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-3`` and ``shared_dims=(-2, -1)``.
-
-    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
-
-    Shape:
-        (N, C, H, W), or (C, H, W) for one example; the output has the shape, dtype and memory format of the input.
-    """
+    """:class:`EvolutionalDropout1d` of (N, C, H, W): ``unit_dims=-3`` and ``shared_dims=(-2, -1)``."""
 
     unit_dims, shared_dims = -3, (-2, -1)
 
 
 class EvolutionalDropout3d(EvolutionalDropout):
-    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``.
-
-    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
-
-    Shape:
-        (N, C, D, H, W), or (C, D, H, W) for one example; the output has the shape, dtype and memory format of the
-        input.
-    """
+    """:class:`EvolutionalDropout1d` of (N, C, D, H, W): ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``."""
 
     unit_dims, shared_dims = -4, (-3, -2, -1)
-
-
-def _like(held: Tensor, moments: ArrayOrTensor) -> ArrayOrTensor:
-    """A vector of the layer in the kind of array that the moments have."""
-    return held if isinstance(moments, Tensor) else held.detach().cpu().double().numpy()
 
 
 def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
@@ -502,26 +476,23 @@ def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
             f"data of type {type(data).__name__}; give an array, a sparse matrix, a tensor or a data loader"
         )
     total: Tensor | None = None
-    for batch in _tensors([data] if isinstance(data, (np.ndarray, Tensor)) else data):
-        if batch.numel() == 0:
+    for batch in [data] if isinstance(data, (np.ndarray, Tensor)) else data:
+        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+        if isinstance(inputs, np.ndarray):
+            # A copy, since an array may be read-only, reversed or of another byte order, which torch does not take.
+            inputs = torch.from_numpy(np.array(inputs, np.float64))
+        if not isinstance(inputs, Tensor):
+            raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
+        if inputs.layout != torch.strided:
+            raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
+        if inputs.numel() == 0:
             continue
-        sums = local_sums(batch.double(), *F.find_dims(batch, **dims), remedy="scale the data")
+        sums = local_sums(inputs.double(), *F.find_dims(inputs, **dims), remedy="scale the data")
         if total is not None and len(total) != len(sums):
             raise ValueError(
-                f"a batch of shape {tuple(batch.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
+                f"a batch of shape {tuple(inputs.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
             )
         total = sums if total is None else total + sums
     if total is None:
         raise ValueError("the data hold no examples, so there are no second moments; is the loader used up?")
     return moments_of(total)
-
-
-def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:
-    for batch in batches:
-        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-        if not isinstance(inputs, (Tensor, np.ndarray)):
-            raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
-        if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
-            raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
-        # A copy, since an array may be read-only, reversed or of another byte order, which torch does not take.
-        yield inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs, np.float64))
