@@ -1,6 +1,7 @@
 """Dropout as layers: thin shells over :mod:`evodrop.nn.functional`.
 
-They subclass torch's own ``_DropoutNd``, so code that looks for dropout layers (Monte Carlo dropout, say) finds them.
+The input has any shape, and the output has its shape, dtype and memory format. The layers subclass torch's own
+``_DropoutNd``, so code that looks for dropout layers (Monte Carlo dropout, say) finds them.
 No layer owns a generator: the noise follows ``torch.manual_seed``, and activation checkpointing can make it again.
 """
 
@@ -118,9 +119,6 @@ class BernoulliDropout(_NoiseLayer):
         unit_dims: dimensions that are units. Default: every dimension but the first.
         shared_dims: as in :class:`EvolutionalDropout`.
 
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
     Examples:
         >>> BernoulliDropout(0.2)(torch.randn(8, 100)).shape
         torch.Size([8, 100])
@@ -152,9 +150,6 @@ class MultinomialDropout(_NoiseLayer):
         p: fraction of the units to drop, in [0, 1]; it sets the number of draws.
         probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
         k, match, uniform_mix, unit_dims, shared_dims: as in :class:`EvolutionalDropout`.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
@@ -194,9 +189,6 @@ class DataDependentDropout(MultinomialDropout):
 
     Args:
         p, probs, k, match, uniform_mix, unit_dims, shared_dims: as in :class:`MultinomialDropout`.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -386,7 +378,8 @@ class EvolutionalDropout(Evolving):
             fraction is zero: about 61 % at 0.5.
         k: number of draws, instead of the number that ``p`` and ``match`` give.
         match: ``"draws"``, the paper's k = d (1 - p); ``"distinct"``, which zeroes the fraction p of the live units, as
-            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``.
+            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``. The largest k is 2^30;
+            a match that asks for more takes that.
         uniform_mix: share of uniform probability mixed in, from 0 to 1; it bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.
@@ -401,9 +394,6 @@ class EvolutionalDropout(Evolving):
             - s) n_s. ``running_moments`` holds them, and the state_dict their sums. Default: nothing is remembered.
         follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
             moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), EvolutionalDropout(0.5))
@@ -425,9 +415,6 @@ class WaterFillingDropout(Evolving):
             :class:`EvolutionalDropout`.
         k: number of units kept on average, instead of the number that ``p`` and ``match`` give.
 
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
     Examples:
         >>> WaterFillingDropout(0.3, match="noise")
         WaterFillingDropout(p=0.3, match='noise')
@@ -440,11 +427,8 @@ class WaterFillingDropout(Evolving):
 class EvolutionalDropout1d(EvolutionalDropout):
     """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-2`` and ``shared_dims=-1``.
 
-    A channel has one noise for all its positions, and its second moment is the mean over them too. The arguments are
-    those of :class:`EvolutionalDropout`.
-
-    Shape:
-        (N, C, L), or (C, L) for one example; the output has the shape, dtype and memory format of the input.
+    A channel of (N, C, L), or of (C, L) for one example, has one noise for all its positions, and its second moment is
+    the mean over them too. The arguments are those of :class:`EvolutionalDropout`.
 
     Examples:
         >>> y = EvolutionalDropout1d(0.5)(torch.ones(8, 16, 10))
@@ -456,13 +440,16 @@ class EvolutionalDropout1d(EvolutionalDropout):
 
 
 class EvolutionalDropout2d(EvolutionalDropout):
-    """:class:`EvolutionalDropout1d` of (N, C, H, W): ``unit_dims=-3`` and ``shared_dims=(-2, -1)``."""
+    """:class:`EvolutionalDropout1d` for (N, C, H, W) or (C, H, W): ``unit_dims=-3`` and ``shared_dims=(-2, -1)``."""
 
     unit_dims, shared_dims = -3, (-2, -1)
 
 
 class EvolutionalDropout3d(EvolutionalDropout):
-    """:class:`EvolutionalDropout1d` of (N, C, D, H, W): ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``."""
+    """:class:`EvolutionalDropout1d` for (N, C, D, H, W) or (C, D, H, W).
+
+    It has ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``.
+    """
 
     unit_dims, shared_dims = -4, (-3, -2, -1)
 
