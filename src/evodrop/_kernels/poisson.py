@@ -22,7 +22,7 @@ SLOT_MASK = (1 << SLOT_BITS) - 1
 UNITS = 1 << UNIT_BITS
 # A table has 2^bits entries of 16 bits: 16 - bits of threshold, and then the other count. It serves rates up to
 # LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has a table of
-# one entry, 0, which sends every draw to rare_count.
+# one entry, 0, which sends every draw to large_count.
 LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
@@ -46,15 +46,6 @@ def uniform(key: np.uint64, word: np.uint64) -> float:
 
 
 @compiled
-def bits_for(rate: float) -> int:
-    """The bits of a rate's table, or 0 if there is none."""
-    for bits in range(2, MOST_BITS + 1):
-        if rate <= LARGEST_RATE[bits]:
-            return bits
-    return 0
-
-
-@compiled
 def place_tables(rates: Floats, indices: Array, where: Array) -> int:
     """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Features that are not
     among the indices keep 0 and get no table. Gives the size of all tables."""
@@ -63,7 +54,7 @@ def place_tables(rates: Floats, indices: Array, where: Array) -> int:
     size = 0
     for i in range(len(rates)):
         if where[i] == 1:
-            bits = bits_for(rates[i])
+            bits = max(np.searchsorted(LARGEST_RATE, rates[i]), 2) % len(LARGEST_RATE)  # 0 if no table serves the rate
             where[i] = (size << SLOT_BITS) | bits
             size += 1 << bits
     return size
@@ -100,14 +91,6 @@ def share_out(rate: float, bits: int, masses: Array) -> None:
         masses[count] = int(pmf)
         masses[last] -= masses[count]
         pmf *= rate / (count + 1)
-
-
-@compiled
-def rare_count(rate: float, bits: int, key: np.uint64, word: np.uint64) -> int:
-    """A count that the table does not give; without a table, any count."""
-    if bits == 0:
-        return int(large_count(rate, key, word))
-    return int(count_of_remainder(rate, bits, uniform(key, word)))
 
 
 @compiled
@@ -241,9 +224,11 @@ def look_up(row: Array, rates: Floats, cells: Array, grid: Array, key: np.uint64
         if rare:
             for i in range(begin, begin + size):
                 if row[i] == LAST:
-                    own = cells[i] >> np.uint32(GRID_BITS)
-                    rate, bits = (own / PER_RATE, GRID_BITS) if own < GRID_SIZE else (rates[i], 0)
-                    count = rare_count(rate, bits, key, RARE + (U(i) << U(20)))
+                    own, word = cells[i] >> np.uint32(GRID_BITS), RARE + (U(i) << U(20))
+                    if own < GRID_SIZE:
+                        count = count_of_remainder(own / PER_RATE, GRID_BITS, uniform(key, word))
+                    else:
+                        count = large_count(rates[i], key, word)
                     row[i] = count
                     total += count - np.int64(LAST)
     return total

@@ -227,14 +227,10 @@ def _fitting(array: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 
 def _call_in_python_threads(call: Any, job: Array, threads: int, arrays: object) -> None:
-    """A helper holds the arrays, so that an interrupt here takes no memory from it."""
-
-    def help_out(_: object) -> None:
-        call(job.ctypes.data)
-
     helpers = []
     with suppress(RuntimeError):  # at the exit of the interpreter no thread can be started
-        helpers += [_pool().submit(help_out, arrays) for _ in range(threads - 1)]
+        # A helper holds the arrays, so that an interrupt here takes no memory from it.
+        helpers += [_pool().submit(lambda _: call(job.ctypes.data), arrays) for _ in range(threads - 1)]
     call(job.ctypes.data)
     for helper in helpers:
         if not helper.cancel():  # one that has not begun is not needed any more

@@ -220,15 +220,15 @@ class _Dropout(torch.autograd.Function):
         generator: torch.Generator | None,
     ) -> Tensor:
         ctx.units, ctx.shape, ctx.by_numba = units, input.shape, uses_numba(input.device)
-        output = torch.empty_like(input) if ctx.by_numba else None
         rows = _checked_rows(input, options, given, units)
-        if output is None:
-            counts, scale = _torch.draw(rows, options, given, generator)
-            output = _times_noise(ctx, input, counts, scale)
-        else:
+        if ctx.by_numba:
+            output = torch.empty_like(input)
             product, seed = to_rows(output, units), draw_seed(input.device, generator)
             counts, scale = _numba.drop(rows, options, given, seed, product)
             _write_rows(product, output, units)
+        else:
+            counts, scale = _torch.draw(rows, options, given, generator)
+            output = _times_noise(ctx, input, counts, scale)
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
         return output
@@ -347,18 +347,13 @@ def _noise_as_floats(
 def _checked_rows(
     input: Tensor, options: Options, given: Tensor | None, units: Sequence[int], shared: Sequence[int] = ()
 ) -> Tensor:
+    """The input as rows; elsewhere than on the CPU, a look at the given values would stall the device."""
     if given is not None and given.device.type == "cpu" and not is_opaque(given):
-        _check_values(given, options)  # elsewhere, looking at the values would stall the device
+        if options.follows and (negative := given < 0).any():  # moments may be infinite: such units pass
+            raise ValueError(f"moments holds {float(given[negative][0])}, but a mean of squares is not negative")
+        if not options.follows:
+            checked_keep(given) if options.independent else checked_masses(given, "probs")
     return to_rows(input.detach(), units, shared)
-
-
-def _check_values(given: Tensor, options: Options) -> None:
-    if options.follows and (negative := given < 0).any():  # moments may be infinite: such units pass
-        raise ValueError(f"moments holds {float(given[negative][0])}, but a mean of squares is not negative")
-    if not options.follows and options.independent:
-        checked_keep(given)
-    elif not options.follows:
-        checked_masses(given, "probs")
 
 
 def _write_rows(rows: Tensor, output: Tensor, units: Sequence[int]) -> None:

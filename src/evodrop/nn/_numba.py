@@ -173,10 +173,7 @@ def _array(tensor: Tensor) -> Array:
 
 def _array_for(output: Tensor) -> Array:
     """Where a kernel may write ``output``: its own memory, or float32 beside it for half precision."""
-    if output.dtype in HALF:
-        return np.empty(output.shape, np.float32)
-    array: Array = output.numpy()
-    return array
+    return np.empty(output.shape, np.float32) if output.dtype in HALF else _array(output)
 
 
 def _write_half(product: Array, output: Tensor) -> None:
