@@ -167,7 +167,7 @@ def _threads(x: Array) -> int:
 
 def _array(tensor: Tensor) -> Array:
     """The tensor's own memory as an array; half precision, which numba does not support, widened to float32."""
-    array: Array = (tensor.float() if tensor.dtype in HALF else tensor).numpy()
+    array: Array = (tensor.float() if tensor.dtype in HALF else tensor.resolve_neg()).numpy()
     return array
 
 
