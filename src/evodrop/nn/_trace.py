@@ -11,7 +11,7 @@ import os
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any, NamedTuple, TypeGuard
 
@@ -66,7 +66,6 @@ class Trace(NamedTuple):
     """What a forward pass has shown."""
 
     calls: list[Call]
-    never_called: dict[str, nn.Module]  # dropout layers by name
     surroundings: dict[Slot, list[Surroundings]]  # of every call of every layer without children, under its slot
 
 
@@ -118,9 +117,7 @@ def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("the model has lazy parameters that its first call creates; call it once first")
     # Compiled code has neither layers nor functions to see. Where torch's compiler is not loaded, there is none.
-    eager: AbstractContextManager[Any] = nullcontext()
-    if "torch._dynamo" in sys.modules:
-        eager = torch.compiler.set_stance("force_eager")
+    eager: Any = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with kept_generators(model), torch.no_grad(), eager, _stand_ins(model) as places:
         recorder = _Recorder(places)
         for module in places:
@@ -130,13 +127,8 @@ def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[
         args, named = tree_map_only(Tensor, torch.clone, (list(inputs), dict(kwargs or {})))
         with recorder:
             output = model(*args, **named)
-        recorder.connect(None, None, _tensors(output), [])
-        never = {
-            place.name: place.module
-            for module, place in places.items()
-            if isinstance(module, DROPOUTS) and module not in recorder.called
-        }
-        return Trace(recorder.calls, never, _surroundings(recorder.chains()))
+        recorder.connect(None, None, _tensors(output), [])  # what is returned has one more user
+        return Trace(recorder.calls, _surroundings(recorder.chains()))
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -222,7 +214,6 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.places = places
         self.calls: list[Call] = []
-        self.called: set[nn.Module] = set()
         self.nodes: list[_Node] = []
         self.made_by: Any = WeakIdKeyDictionary()  # the node that a tensor comes from
         self.running: list[tuple[nn.Module, Tensor | None]] = []  # and what each of them got
@@ -239,7 +230,6 @@ class _Recorder(TorchFunctionMode):
         _, given = self.running.pop()
         if output is None:  # of a call that raised an error, which the model may deal with
             return
-        self.called.add(module)
         outputs, shape = _tensors(output), () if given is None else tuple(given.shape)
         if isinstance(module, DROPOUTS):
             with torch._C.DisableTorchFunction():
@@ -264,11 +254,10 @@ class _Recorder(TorchFunctionMode):
         outputs = _tensors(output)
         if relevant and not any(isinstance(module, DROPOUTS) for module, _ in self.running):
             self._note_function(name, args, kwargs, x, outputs)
-        if not self._inside_leaf():
-            if name == "__setitem__":  # returns nothing, and changes its first argument
-                self.connect(None, None, inputs, inputs[:1])
-            elif outputs:
-                self.connect(_as_layer(name, args, kwargs, outputs[0]), None, inputs, outputs)
+        if name == "__setitem__":  # returns nothing, and changes its first argument
+            outputs = inputs[:1]
+        if outputs and not self._inside_leaf():
+            self.connect(_as_layer(name, args, kwargs, outputs[0]), None, inputs, outputs)
         return output
 
     def connect(
