@@ -37,7 +37,7 @@ def draw(
     if given is not None:  # on a device the values were not checked: what is no mass counts as 0
         given = given.to(wide) if follows else given.to(wide).nan_to_num(0.0, 0.0, 0.0).clip(min=0.0)
     # Of all units, in the same unit of measure.
-    rms = given.sqrt() if follows and given is not None else _norms(in_range(rows, opaque))
+    rms = given.sqrt() if follows and given is not None else norms(in_range(rows, opaque))
     sound = rms < math.inf
     if options.independent and not follows:
         keep: Tensor = options.noise(None, rms).chances if given is None else given.clip(max=1.0)
@@ -51,8 +51,11 @@ def draw(
     k, most = found.k, found.k
     if options.match == "distinct" and not (rows.is_meta or opaque):
         k = most = int(k)
-    elif options.match != "draws":
-        most = _most_draws(options, rows.shape[1])
+    elif options.match != "draws":  # what k does not exceed, without a look at the data
+        d, p = rows.shape[1], options.p
+        most = most_draws(d, p)
+        if options.match == "noise" and follows:  # (sum s)^2 <= d sum s^2
+            most = math.ceil(min(most, d * (1.0 - p) / p))
     counts = _draw_counts(rows, found.chances, k, most, generator)
     scale = (k * found.chances).clip(min=LEAST_RATE).reciprocal().masked_fill(passes, 1.0)
     return counts.masked_fill(passes, 1), scale.to(_scale_dtype(rows))
@@ -75,30 +78,18 @@ def in_range(rows: Tensor, opaque: bool = False, dtype: torch.dtype = torch.floa
     return rows * torch.exp2(-shift.to(dtype))
 
 
-def sum_squares(rows: Tensor) -> Tensor:
-    """Sum over examples, and over positions if there are some, of the squares of each unit, as wide as can be."""
-    return _norms(rows).square()
-
-
 def wide_dtype(rows: Tensor) -> torch.dtype:
     return torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
 
 
-def _norms(rows: Tensor) -> Tensor:
+def norms(rows: Tensor) -> Tensor:
+    """Root of the sum over examples, and over positions if there are some, of the squares of each unit."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide_dtype(rows))
     return norms
 
 
 def _scale_dtype(rows: Tensor) -> torch.dtype:
     return torch.float64 if rows.dtype == torch.float64 else torch.float32
-
-
-def _most_draws(options: Options, d: int) -> int:
-    """A number that a matched k does not exceed, without a look at the data."""
-    most = most_draws(d, options.p)
-    if options.match == "noise" and options.follows:  # (sum s)^2 <= d sum s^2
-        return math.ceil(min(most, d * (1.0 - options.p) / options.p))
-    return most
 
 
 def _draw_counts(rows: Tensor, probs: Tensor, k: int | Tensor, most: int, generator: torch.Generator | None) -> Tensor:

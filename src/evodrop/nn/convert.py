@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from typing import Any, TypeVar
@@ -137,26 +138,23 @@ def convert_sync_dropout(model: M, process_group: Any = None) -> M:
     return model
 
 
+@dataclass
 class _Swaps:
     """The new layers by their slots. One place after the other: the layer after one may stand before the next."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        make: Any,
-        chosen: dict[nn.Module, str],
-        options: dict[str, Any],
-        trace: Trace | None,
-    ) -> None:
-        self.model, self.make, self.chosen, self.options = model, make, chosen, options
-        self.needs = sorted(getattr(make, "needs", ()))
-        self.trace = trace
-        self.shapes = {} if trace is None else {call.module: call.shape for call in trace.calls}
-        self.new: dict[Slot, nn.Module] = {}
-        self.slots: dict[Any, list[Slot]] = {module: [] for module in chosen}  # two of a layer with two names
-        for parent in model.modules():
+    model: nn.Module
+    make: Any
+    chosen: dict[nn.Module, str]
+    options: dict[str, Any]
+    trace: Trace | None
+    new: dict[Slot, nn.Module] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.needs = sorted(getattr(self.make, "needs", ()))
+        self.slots: dict[Any, list[Slot]] = {module: [] for module in self.chosen}  # two of a layer with two names
+        for parent in self.model.modules():
             for name, child in parent._modules.items():
-                if child in chosen:
+                if child in self.slots:
                     self.slots[child].append((parent, name))
 
     @cached_property
@@ -271,7 +269,8 @@ class _Swaps:
                         return -1
                     if isinstance(layer, conv._ConvNd):
                         return (1, 2) if isinstance(layer, nn.Conv1d) else None
-        return -1 if len(self.shapes.get(module, ())) == 3 else None
+        shapes = [call.shape for call in self.trace.calls if call.module is module] if self.trace else []
+        return -1 if shapes and len(shapes[-1]) == 3 else None
 
     def _title(self, module: nn.Module) -> str:
         return f"layer {self.chosen[module]!r}, {module}"

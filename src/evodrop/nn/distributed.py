@@ -65,7 +65,7 @@ def local_sums(
             f"processes; {remedy}"
         )
     by_numba = not opaque and uses_numba(input.device)
-    squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)
+    squares = _numba.sum_squares(rows) if by_numba else _torch.norms(rows).square()
     return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
 
 
