@@ -14,7 +14,7 @@ import pytest
 from helpers.chi_square import DRAWS, bernoulli_p_value, multinomial_p_value, none_rejected, random_cases
 from scipy.stats import binom, chisquare, multinomial, poisson
 
-from evodrop import sampling
+from evodrop._kernels import poisson as counts_by_table
 from evodrop._kernels import rows as stream
 from evodrop._kernels.rows import MASS_BITS, build_table, integer_masses
 from evodrop._kernels.rows import hashed as kernel_hashed
@@ -142,11 +142,11 @@ def test_16_bits_decide_a_mask_and_46_more_on_a_tie():
 
 
 def test_many_draws_have_the_same_joint_distribution(monkeypatch):
-    monkeypatch.setattr(sampling, "LEAST_MANY", 10)  # the fewest for which k - 3 sqrt(k) is positive
+    monkeypatch.setattr(counts_by_table, "LEAST_MANY", 10)  # the fewest for which k - 3 sqrt(k) is positive
     cases = [([0.2, 0.5, 0.3], 12), ([0.7, 0.3], 10), ([0.1, 0.0, 0.4, 0.5], 16), ([0.001, 0.999], 40)]
     p_values = []
     for probs, k in cases:
-        assert sampling.many_draws(k, len(probs))
+        assert counts_by_table.many_draws(k, len(probs))
         p_values.append(multinomial_p_value(sample_counts(probs, k, DRAWS, 1), np.array(probs), k))
     assert none_rejected(p_values)
 
@@ -169,7 +169,7 @@ def test_poisson_counts_filled_up_to_k_are_multinomial():
 def test_each_count_of_many_draws_is_binomial(k):
     probs = np.array([0.3, 0.1, 0.6])
     counts = sample_counts(probs, k, 200_000, 7)
-    assert sampling.many_draws(k, 3)
+    assert counts_by_table.many_draws(k, 3)
     assert (counts.sum(axis=1) == k).all()
     p_values = []
     for count, p in zip(counts.T, probs, strict=True):

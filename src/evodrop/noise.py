@@ -153,7 +153,8 @@ def make_noise(
             return Noise(fill_to_level(probs, kept), None)
         number = draws_for_kept(probs, kept, most_draws(d, rate))
     else:
-        squares = shares**2 if moments is None else normalised(moments)
+        # Units that are never drawn have no part in the noise.
+        squares = shares**2 if moments is None else normalised(moments) * (probs > 0)
         if independent:
             return Noise(keep_for_noise(squares, probs, rate), None)
         number = draws_for_noise(squares, probs, rate, most_draws(d, rate))
@@ -197,14 +198,14 @@ def draws_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float, m
     """The k at which multinomial noise has the E||x * noise||^2 of standard dropout, rounded, in 1..most.
 
     Proposition 2 solved for k: (sum_i E x_i^2 / p_i - sum_i E x_i^2) (1 - rate) / (rate sum_i E x_i^2). Units that are
-    never drawn have no part in it.
+    never drawn have the moment 0.
 
     Examples:
         >>> import numpy as np
         >>> int(draws_for_noise(np.ones(101), np.full(101, 1 / 101), 0.5, 1616))
         100
     """
-    xp, moments = namespace(probs), moments * (probs > 0)
+    xp = namespace(probs)
     tiny = xp.finfo(probs.dtype).tiny
     spread = (moments / probs.clip(min=tiny)).sum()
     odds = min((1.0 - rate) / rate, most * 2.0**52)  # 1 / rate may be infinite; no sum rounds to 1 + less than 2^-52
@@ -247,9 +248,8 @@ def keep_for_noise(moments: ArrayOrTensor, probs: ArrayOrTensor, rate: float) ->
     xp = namespace(probs)
     order = probs.argsort()
     ascending = probs[order]
-    drawn = ascending > 0
-    ordered = moments[order] * drawn
-    tail = (ordered / (ascending + ~drawn)).cumsum(0)
+    ordered = moments[order]
+    tail = (ordered / (ascending + (ascending == 0))).cumsum(0)
     above = ordered.sum() - ordered.cumsum(0)
     target = ordered.sum() / (1.0 - rate)
     # Were a unit the largest below the level, t would be tail / (target - above), and t times the unit at most 1.

@@ -25,15 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evodrop._checks import Array, Bytes, Floats, checked_integer, checked_masses
-from evodrop._kernels.poisson import plan_many
+from evodrop._kernels.poisson import many_draws, plan_many
 from evodrop._kernels.rows import build_table, plan_mask
 from evodrop._kernels.threads import DRAWS, MANY, MASK, NOISE, PRODUCTS, run_section, useful_threads
 from evodrop.noise import MOST_DRAWS, normalised
 
 __all__ = ["draw_counts", "draw_mask", "sample_counts"]
-
-DRAWS_PER_UNIT = 2  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
-LEAST_MANY = 64  # fewer draws than this are never many: the Poisson counts would leave most of them
 
 
 def sample_counts(probs: npt.ArrayLike, k: int, size: int, seed: int) -> npt.NDArray[np.int64]:
@@ -77,11 +74,6 @@ def draw_counts(probs: Floats, k: int, size: int, seed: int, threads: int, **mul
         ):
             break
     return counts
-
-
-def many_draws(k: int, d: int) -> bool:
-    """Whether k draws of d units cost less by Poisson counts than one by one."""
-    return k >= max(DRAWS_PER_UNIT * d, LEAST_MANY)
 
 
 def draw_mask(keep: Floats, size: int, seed: int, threads: int, **multiply: Any) -> Bytes:

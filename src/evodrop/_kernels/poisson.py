@@ -22,7 +22,7 @@ SLOT_MASK = (1 << SLOT_BITS) - 1
 UNITS = 1 << UNIT_BITS
 # A table has 2^bits entries of 16 bits: 16 - bits of threshold, and then the other count. It serves rates up to
 # LARGEST_RATE[bits], where it has no room for a tail of 2^-9 at most. A rate larger than all of these has a table of
-# one entry, 0, which sends every draw to rare_count.
+# one entry, 0, which sends every draw to large_count.
 LARGEST_RATE = np.array([0.0, 0.0, 0.2411, 1.7125, 6.2149, 17.345, 42.519, 96.91])
 MOST_BITS = len(LARGEST_RATE) - 1
 # The words of a row: the tables read the first ones, and the rarer draws begin far behind.
@@ -32,6 +32,8 @@ PER_RATE, GRID_BITS = 16, 6
 GRID_SIZE = int(PER_RATE * LARGEST_RATE[GRID_BITS])
 BUCKET_BITS, BUCKET_SHIFT = np.uint16(GRID_BITS), np.uint16(UNIT_BITS - GRID_BITS)
 LAST = np.uint16((1 << GRID_BITS) - 1)  # the count that sends a draw on
+DRAWS_PER_UNIT = 2  # from so many on, Poisson counts are cheaper than single draws: measured at d = 768
+LEAST_MANY = 64  # fewer draws than this are never many: the Poisson counts would leave most of them
 # log n! by Stirling's formula lacks this; the series serves n from 16 on.
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 STIRLING = np.array([0.0] + [math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - HALF_LOG_TAU for n in range(1, 16)])
@@ -44,15 +46,6 @@ def uniform(key: np.uint64, word: np.uint64) -> float:
 
 
 @compiled
-def bits_for(rate: float) -> int:
-    """The bits of a rate's table, or 0 if there is none."""
-    for bits in range(2, MOST_BITS + 1):
-        if rate <= LARGEST_RATE[bits]:
-            return bits
-    return 0
-
-
-@compiled
 def place_tables(rates: Floats, indices: Array, where: Array) -> int:
     """where[i] = 16 times the place where the table of feature i begins, plus its bits: a slot. Features that are not
     among the indices keep 0 and get no table. Gives the size of all tables."""
@@ -61,7 +54,7 @@ def place_tables(rates: Floats, indices: Array, where: Array) -> int:
     size = 0
     for i in range(len(rates)):
         if where[i] == 1:
-            bits = bits_for(rates[i])
+            bits = max(np.searchsorted(LARGEST_RATE, rates[i]), 2) % len(LARGEST_RATE)  # 0 if no table serves the rate
             where[i] = (size << SLOT_BITS) | bits
             size += 1 << bits
     return size
@@ -98,14 +91,6 @@ def share_out(rate: float, bits: int, masses: Array) -> None:
         masses[count] = int(pmf)
         masses[last] -= masses[count]
         pmf *= rate / (count + 1)
-
-
-@compiled
-def rare_count(rate: float, bits: int, key: np.uint64, word: np.uint64) -> int:
-    """A count that the table does not give; without a table, any count."""
-    if bits == 0:
-        return int(large_count(rate, key, word))
-    return int(count_of_remainder(rate, bits, uniform(key, word)))
 
 
 @compiled
@@ -151,6 +136,11 @@ def stirling(n: float) -> float:
         return float(STIRLING[int(n)])
     square = float(n) * float(n)  # as integers, 1680 n^2 would wrap round from n = 10^8 on
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * square)) / square) / square) / n
+
+
+def many_draws(k: int, d: int) -> bool:
+    """Whether k draws of d units cost less by Poisson counts than one by one."""
+    return k >= max(DRAWS_PER_UNIT * d, LEAST_MANY)
 
 
 @cache
@@ -234,9 +224,11 @@ def look_up(row: Array, rates: Floats, cells: Array, grid: Array, key: np.uint64
         if rare:
             for i in range(begin, begin + size):
                 if row[i] == LAST:
-                    own = cells[i] >> np.uint32(GRID_BITS)
-                    rate, bits = (own / PER_RATE, GRID_BITS) if own < GRID_SIZE else (rates[i], 0)
-                    count = rare_count(rate, bits, key, RARE + (U(i) << U(20)))
+                    own, word = cells[i] >> np.uint32(GRID_BITS), RARE + (U(i) << U(20))
+                    if own < GRID_SIZE:
+                        count = count_of_remainder(own / PER_RATE, GRID_BITS, uniform(key, word))
+                    else:
+                        count = large_count(rates[i], key, word)
                     row[i] = count
                     total += count - np.int64(LAST)
     return total

@@ -23,9 +23,7 @@ HASH = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 MASS_BITS = 62  # of a word's 64 bits decide a draw: masses that sum to 2^62 fit a signed integer
 OTHER_BITS = MASS_BITS - 16  # the bits of a chance that 16 bits of a word leave undecided
 TIE = U(1 << 60)  # the words of those bits begin far behind those of any row
-LEAST_TOTAL = (
-    2.0**-400
-)  # of weights: squares of roots that sum to more have all their bits, but for the tiniest among them
+LEAST_TOTAL = 2.0**-400  # of weights: squares of roots that sum to more have all bits, but for the tiniest of them
 BLOCK = 128  # words hashed at a time, a multiple of 32
 
 

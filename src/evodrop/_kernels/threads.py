@@ -54,21 +54,9 @@ MOMENTS, DRAWS, MANY, MASK, PRODUCTS, NOISE, FINITE = (1 << bit for bit in range
 
 
 @compiled
-def do_rows(
-    task: int,
-    x: Array,
-    counts: Array,
-    scale: Array,
-    products: Array,
-    plan: Words,
-    grid: Array,
-    bits: int,
-    k: int,
-    seed: np.uint64,
-    start: int,
-    stop: int,
-) -> bool:
+def do_rows(task: int, arrays: Any, bits: int, k: int, seed: np.uint64, start: int, stop: int) -> bool:
     """The task with the rows start..stop. False if a count has wrapped round, or a row is not finite but has to be."""
+    x, counts, scale, products, plan, grid = arrays
     memory = np.empty(4 * BLOCK, np.uint64)
     words = memory[:BLOCK]
     if task & DRAWS:
@@ -113,7 +101,7 @@ def drop_each(
             column_moments(own, moments, 0, len(moments))
         plan = plan_usual(task & MASK > 0, moments, weights, from_batch, k, uniform_mix, bits, scale[batch])
         arrays = own, counts[batch], scale[batch], products[batch], plan, grid
-        if len(plan) == 0 or not do_rows(task, *arrays, bits, k, seeds[batch], 0, len(own)):
+        if len(plan) == 0 or not do_rows(task, arrays, bits, k, seeds[batch], 0, len(own)):
             return False
     return True
 
@@ -146,12 +134,13 @@ def _section(floats: np.dtype[Any], integers: np.dtype[Any]) -> tuple[int, Any]:
         plan = carray(pointer_to(job.plan, numba.uint64), (job.size,))
         moments = carray(pointer_to(job.moments, numba.float64), (d,))
         grid = carray(pointer_to(job.grid, numba.uint16), (d,))
+        arrays = x, counts, scale, products, plan, grid
         start = next_of(jobs, job.step)
         while start < job.end and job.failed == 0:
             stop = min(start + job.step, job.end)
             if job.task == MOMENTS:
                 column_moments(x, moments, start, stop)
-            elif not do_rows(job.task, x, counts, scale, products, plan, grid, job.bits, job.k, job.seed, start, stop):
+            elif not do_rows(job.task, arrays, job.bits, job.k, job.seed, start, stop):
                 job.failed = 1
             start = next_of(jobs, job.step)
 
@@ -208,7 +197,7 @@ def run_section(
         elif task == MOMENTS:
             done = column_moments(x, moments, start, stop) is None
         else:
-            done = do_rows(task, *arrays, bits, k, U(seed), start, stop)
+            done = do_rows(task, arrays, bits, k, U(seed), start, stop)
         if not done:
             return False
     return True
@@ -227,14 +216,10 @@ def _fitting(array: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) 
 
 
 def _call_in_python_threads(call: Any, job: Array, threads: int, arrays: object) -> None:
-    """A helper holds the arrays, so that an interrupt here takes no memory from it."""
-
-    def help_out(_: object) -> None:
-        call(job.ctypes.data)
-
     helpers = []
     with suppress(RuntimeError):  # at the exit of the interpreter no thread can be started
-        helpers += [_pool().submit(help_out, arrays) for _ in range(threads - 1)]
+        # A helper holds the arrays, so that an interrupt here takes no memory from it.
+        helpers += [_pool().submit(lambda _: call(job.ctypes.data), arrays) for _ in range(threads - 1)]
     call(job.ctypes.data)
     for helper in helpers:
         if not helper.cancel():  # one that has not begun is not needed any more

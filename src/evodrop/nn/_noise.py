@@ -159,6 +159,16 @@ def uses_numba(device: torch.device) -> bool:
     return backend == "numba" or (backend == "auto" and device.type == "cpu")
 
 
+def is_opaque(tensor: Tensor) -> bool:
+    """Whether nobody can look at the values: a compiler traces, torch.func transforms, or the tensor is a subclass."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or type(tensor) not in (Tensor, torch.nn.Parameter)
+    )
+
+
 def draw_seed(device: torch.device, generator: torch.Generator | None = None, size: Sequence[int] = ()) -> Tensor:
     """64 random bits from torch's generator, or several times 64, moved apart on every rank of a process group."""
     with _drawing:
@@ -180,7 +190,7 @@ def apply_noise(
     if input.numel() == 0:
         return input
     given = None if given is None else given.detach()
-    opaque = _torch.is_opaque(input)
+    opaque = is_opaque(input)
     if opaque and generator is not None:
         raise ValueError(
             "generator= is for plain tensors in eager mode; "
@@ -210,15 +220,15 @@ class _Dropout(torch.autograd.Function):
         generator: torch.Generator | None,
     ) -> Tensor:
         ctx.units, ctx.shape, ctx.by_numba = units, input.shape, uses_numba(input.device)
-        output = torch.empty_like(input) if ctx.by_numba else None
         rows = _checked_rows(input, options, given, units)
-        if output is None:
-            counts, scale = _torch.draw(rows, options, given, generator)
-            output = _times_noise(ctx, input, counts, scale)
-        else:
+        if ctx.by_numba:
+            output = torch.empty_like(input)
             product, seed = to_rows(output, units), draw_seed(input.device, generator)
             counts, scale = _numba.drop(rows, options, given, seed, product)
             _write_rows(product, output, units)
+        else:
+            counts, scale = _torch.draw(rows, options, given, generator)
+            output = _times_noise(ctx, input, counts, scale)
         ctx.save_for_backward(counts, scale)
         ctx.save_for_forward(counts, scale)
         return output
@@ -329,7 +339,7 @@ def _noise_as_floats(
         seed = draw_seed(input.device, generator) if seed is None else seed
         floats = _numba.noise(rows, options, given, seed)
     else:
-        counts, scale = _torch.draw(rows, options, given, generator)
+        counts, scale = _torch.draw(rows, options, given, generator, is_opaque(input))
         floats = counts * scale
     return _from_rows(floats, _noise_shape(input.shape, shared), [*units, *shared])
 
@@ -337,18 +347,13 @@ def _noise_as_floats(
 def _checked_rows(
     input: Tensor, options: Options, given: Tensor | None, units: Sequence[int], shared: Sequence[int] = ()
 ) -> Tensor:
-    if given is not None and given.device.type == "cpu" and not _torch.is_opaque(given):
-        _check_values(given, options)  # elsewhere, looking at the values would stall the device
+    """The input as rows; elsewhere than on the CPU, a look at the given values would stall the device."""
+    if given is not None and given.device.type == "cpu" and not is_opaque(given):
+        if options.follows and (negative := given < 0).any():  # moments may be infinite: such units pass
+            raise ValueError(f"moments holds {float(given[negative][0])}, but a mean of squares is not negative")
+        if not options.follows:
+            checked_keep(given) if options.independent else checked_masses(given, "probs")
     return to_rows(input.detach(), units, shared)
-
-
-def _check_values(given: Tensor, options: Options) -> None:
-    if options.follows and (negative := given < 0).any():  # moments may be infinite: such units pass
-        raise ValueError(f"moments holds {float(given[negative][0])}, but a mean of squares is not negative")
-    if not options.follows and options.independent:
-        checked_keep(given)
-    elif not options.follows:
-        checked_masses(given, "probs")
 
 
 def _write_rows(rows: Tensor, output: Tensor, units: Sequence[int]) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from evodrop._checks import Array
+from evodrop._kernels.poisson import many_draws
 from evodrop._kernels.rows import plan_usual
 from evodrop._kernels.threads import (
     DRAWS,
@@ -26,7 +27,7 @@ from evodrop._kernels.threads import (
 from evodrop.definitions import n_draws
 from evodrop.nn._torch import in_range
 from evodrop.noise import Noise, normalised
-from evodrop.sampling import draw_counts, draw_mask, many_draws
+from evodrop.sampling import draw_counts, draw_mask
 
 if TYPE_CHECKING:
     from evodrop.nn._noise import Options
@@ -125,9 +126,8 @@ def _drop_at_once(
     else:
         moments = NONE if how & MASK else values if given else second_moments(x)
         plan = plan_usual(how & MASK > 0, moments, *usual[1:], scale)
-        arrays = {"counts": counts, "scale": scale, "products": output, "plan": plan} | (
-            {"x": x} if x.ndim == 2 else {}
-        )
+        arrays = {"counts": counts, "scale": scale, "products": output, "plan": plan}
+        arrays |= {"x": x} if x.ndim == 2 else {}
         drawn = len(plan) and run_section(how | task, threads, seed=key, bits=bits, k=k, **arrays)
     return (counts, scale) if drawn else None
 
@@ -141,7 +141,7 @@ def _drop_in_steps(
     else:
         rms = np.sqrt(second_moments(in_range(torch.from_numpy(x)).numpy()))
     sound, threads = np.isfinite(rms), _threads(x)
-    rms = rms if sound.all() else np.where(sound, rms, 0.0)
+    rms = np.where(sound, rms, 0.0)
     if options.independent and not options.follows:
         passes = ~sound
         found = Noise(values) if values is not None else options.noise(None, rms)
@@ -149,17 +149,15 @@ def _drop_in_steps(
         weights = rms if options.follows else np.where(sound, 1.0 if values is None else values, 0.0)
         passes = ~sound if weights.any() else np.ones_like(sound)
         found = options.noise(weights, None if options.follows else normalised(rms) ** 2)
-    some_pass = bool(passes.any())
-    if some_pass and found.k is None:
-        found = Noise(np.where(passes, 1.0, found.chances))
-    scale = (np.where(passes, 1.0, found.scale) if some_pass else found.scale).astype(x.dtype, copy=False)
+    scale = np.where(passes, 1.0, found.scale).astype(x.dtype, copy=False)
     then: dict[str, Any] = {"scale": scale, "products": output} | ({"x": x} if task == PRODUCTS else {})
     if found.k is None:
-        return draw_mask(found.chances, len(x), key, threads, **then), scale
-    counts = draw_counts(found.chances, found.k, len(x), key, threads, **({} if some_pass else then))
-    if some_pass:
-        counts[:, passes] = 1
-        run_section(task, threads, counts=counts, **then)
+        return draw_mask(np.where(passes, 1.0, found.chances), len(x), key, threads, **then), scale
+    if not passes.any():
+        return draw_counts(found.chances, found.k, len(x), key, threads, **then), scale
+    counts = draw_counts(found.chances, found.k, len(x), key, threads)
+    counts[:, passes] = 1
+    run_section(task, threads, counts=counts, **then)
     return counts, scale
 
 
@@ -175,10 +173,7 @@ def _array(tensor: Tensor) -> Array:
 
 def _array_for(output: Tensor) -> Array:
     """Where a kernel may write ``output``: its own memory, or float32 beside it for half precision."""
-    if output.dtype in HALF:
-        return np.empty(output.shape, np.float32)
-    array: Array = output.numpy()
-    return array
+    return np.empty(output.shape, np.float32) if output.dtype in HALF else _array(output)
 
 
 def _write_half(product: Array, output: Tensor) -> None:

@@ -25,14 +25,19 @@ BLOCK = 1024  # draws at a time at least, so that a large k does not need a larg
 
 
 def draw(
-    rows: Tensor, options: Options, given: Tensor | None, generator: torch.Generator | None = None
+    rows: Tensor,
+    options: Options,
+    given: Tensor | None,
+    generator: torch.Generator | None = None,
+    opaque: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions)."""
+    """Counts (n, d) and scale (d,) of the noise for ``rows``, (n, d) or (n, d, positions), whose values nobody can see
+    if they are ``opaque``."""
     wide, follows = wide_dtype(rows), options.follows
     if given is not None:  # on a device the values were not checked: what is no mass counts as 0
         given = given.to(wide) if follows else given.to(wide).nan_to_num(0.0, 0.0, 0.0).clip(min=0.0)
     # Of all units, in the same unit of measure.
-    rms = given.sqrt() if follows and given is not None else _norms(in_range(rows))
+    rms = given.sqrt() if follows and given is not None else norms(in_range(rows, opaque))
     sound = rms < math.inf
     if options.independent and not follows:
         keep: Tensor = options.noise(None, rms).chances if given is None else given.clip(max=1.0)
@@ -44,31 +49,24 @@ def draw(
     if found.k is None:
         return _draw_mask(rows, found.chances.masked_fill(passes, 1.0), generator)
     k, most = found.k, found.k
-    if options.match == "distinct" and not (rows.is_meta or is_opaque(rows)):
+    if options.match == "distinct" and not (rows.is_meta or opaque):
         k = most = int(k)
-    elif options.match != "draws":
-        most = _most_draws(options, rows.shape[1])
+    elif options.match != "draws":  # what k does not exceed, without a look at the data
+        d, p = rows.shape[1], options.p
+        most = most_draws(d, p)
+        if options.match == "noise" and follows:  # (sum s)^2 <= d sum s^2
+            most = math.ceil(min(most, d * (1.0 - p) / p))
     counts = _draw_counts(rows, found.chances, k, most, generator)
     scale = (k * found.chances).clip(min=LEAST_RATE).reciprocal().masked_fill(passes, 1.0)
     return counts.masked_fill(passes, 1), scale.to(_scale_dtype(rows))
 
 
-def is_opaque(tensor: Tensor) -> bool:
-    """Whether nobody can look at the values: a compiler traces, torch.func transforms, or the tensor is a subclass."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or type(tensor) not in (Tensor, torch.nn.Parameter)
-    )
-
-
-def in_range(rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+def in_range(rows: Tensor, opaque: bool = False, dtype: torch.dtype = torch.float64) -> Tensor:
     """The rows themselves, or divided by a power of two if their squares over- or underflow in ``dtype``."""
     if rows.dtype != dtype:
         return rows
     far = FAR[dtype]
-    readable = rows.device.type == "cpu" and not is_opaque(rows)
+    readable = rows.device.type == "cpu" and not opaque
     if readable:
         least, largest = map(float, torch.aminmax(rows))
         if 2.0**-far < max(largest, -least) < 2.0**far:
@@ -80,30 +78,18 @@ def in_range(rows: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     return rows * torch.exp2(-shift.to(dtype))
 
 
-def sum_squares(rows: Tensor) -> Tensor:
-    """Sum over examples, and over positions if there are some, of the squares of each unit, as wide as can be."""
-    return _norms(rows).square()
-
-
 def wide_dtype(rows: Tensor) -> torch.dtype:
     return torch.float32 if rows.device.type == "mps" else torch.float64  # Apple's devices have no float64
 
 
-def _norms(rows: Tensor) -> Tensor:
+def norms(rows: Tensor) -> Tensor:
+    """Root of the sum over examples, and over positions if there are some, of the squares of each unit."""
     norms: Tensor = torch.linalg.vector_norm(rows, dim=(0,) if rows.ndim == 2 else (0, 2), dtype=wide_dtype(rows))
     return norms
 
 
 def _scale_dtype(rows: Tensor) -> torch.dtype:
     return torch.float64 if rows.dtype == torch.float64 else torch.float32
-
-
-def _most_draws(options: Options, d: int) -> int:
-    """A number that a matched k does not exceed, without a look at the data."""
-    most = most_draws(d, options.p)
-    if options.match == "noise" and options.follows:  # (sum s)^2 <= d sum s^2
-        return math.ceil(min(most, d * (1.0 - options.p) / options.p))
-    return most
 
 
 def _draw_counts(rows: Tensor, probs: Tensor, k: int | Tensor, most: int, generator: torch.Generator | None) -> Tensor:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -33,19 +33,12 @@ FUNCTIONS = {  # torch's dropouts as functions; those with an underscore work in
 } | {"dropout1d", "dropout2d", "dropout3d", "native_dropout", "routed_dropout"}
 MASKS = {"bernoulli", "bernoulli_"}
 DRAWS = MASKS | {"randint", "rand", "rand_like", "randn_like"}  # with which our own functions draw
-MAPS = FUNCTIONS | {
-    *("relu", "relu_", "relu6", "leaky_relu", "leaky_relu_", "elu", "elu_", "selu", "selu_", "celu", "celu_", "gelu"),
-    *("silu", "mish", "softplus", "hardtanh", "hardtanh_", "hardswish", "hardsigmoid", "sigmoid", "sigmoid_", "tanh"),
-    *("tanh_", "contiguous"),
-}
-POOLS = {
-    "max_pool2d": nn.MaxPool2d,
-    "avg_pool2d": nn.AvgPool2d,
-    "adaptive_max_pool2d": nn.AdaptiveMaxPool2d,
-    "adaptive_avg_pool2d": nn.AdaptiveAvgPool2d,
-}
+# Functions have the names of the layers that do the same, but for case and underscores.
+MAPS = {kind.__name__.lower() for kind in ELEMENTWISE} | {"contiguous"}
+POOLS = {kind.__name__.lower(): kind for kind in POOLING}
 TORCH, OURS = (os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
 Slot = tuple[nn.Module, str]  # a parent and the name of its child: where a layer is registered
+Step = tuple[nn.Module | None, Slot | None]  # a call of a layer, or of a function as a layer
 
 
 class Call(NamedTuple):
@@ -73,24 +66,15 @@ class Trace(NamedTuple):
     """What a forward pass has shown."""
 
     calls: list[Call]
-    never_called: dict[str, nn.Module]  # dropout layers by name
     surroundings: dict[Slot, list[Surroundings]]  # of every call of every layer without children, under its slot
 
 
 class _Node:
     """A call of a layer, or of a function as the layer that does the same; None if neighbours end at it."""
 
-    def __init__(self, layer: nn.Module | None, slot: Slot | None, sources: Sequence[_Node]) -> None:
-        self.layer, self.slot, self.users = layer, slot, list[_Node]()
-        self.source = sources[0] if len(sources) == 1 else None
-        for source in sources:
-            source.users.append(self)
-
-    def previous(self) -> _Node | None:
-        return self.source if self.source is not None and len(self.source.users) == 1 else None
-
-    def next(self) -> _Node | None:
-        return self.users[0] if len(self.users) == 1 and self.users[0].source is self else None
+    def __init__(self, layer: nn.Module | None, slot: Slot | None, source: _Node | None) -> None:
+        self.layer, self.slot, self.source = layer, slot, source  # the source is the call that it takes all from
+        self.users = 0
 
 
 def surroundings_by_order(model: nn.Module) -> dict[Slot, list[Surroundings]]:
@@ -102,24 +86,20 @@ def surroundings_by_order(model: nn.Module) -> dict[Slot, list[Surroundings]]:
         >>> found.before[1], found.after[1], found.between
         ('0', '4', (Flatten(start_dim=1, end_dim=-1),))
     """
-    nodes: list[_Node] = []
     nested: set[nn.Module] = set()
 
-    def slots(parent: nn.Module) -> Iterator[Slot]:
+    def in_order(parent: nn.Module) -> Iterator[Step]:
         for name, child in parent._modules.items():
             if _is_sequential(child):
-                nested.add(child)  # type: ignore[arg-type]
-                yield from slots(child)  # type: ignore[arg-type]
+                nested.add(child)
+                yield from in_order(child)
             else:
-                yield parent, name
+                yield child, (parent, name)
 
-    for module in model.modules():  # a parent comes before what is in it
-        if _is_sequential(module) and module not in nested:
-            last: list[_Node] = []
-            for parent, name in slots(module):
-                last = [_Node(parent._modules[name], (parent, name), last)]
-                nodes += last
-    return _surroundings(nodes)
+    # A parent comes before what is in it.
+    return _surroundings(
+        list(in_order(module)) for module in model.modules() if _is_sequential(module) and module not in nested
+    )
 
 
 def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Trace:
@@ -137,9 +117,7 @@ def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError("the model has lazy parameters that its first call creates; call it once first")
     # Compiled code has neither layers nor functions to see. Where torch's compiler is not loaded, there is none.
-    eager: AbstractContextManager[Any] = nullcontext()
-    if "torch._dynamo" in sys.modules:
-        eager = torch.compiler.set_stance("force_eager")
+    eager: Any = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
     with kept_generators(model), torch.no_grad(), eager, _stand_ins(model) as places:
         recorder = _Recorder(places)
         for module in places:
@@ -149,13 +127,8 @@ def trace_forward(model: nn.Module, inputs: Sequence[Any] = (), kwargs: Mapping[
         args, named = tree_map_only(Tensor, torch.clone, (list(inputs), dict(kwargs or {})))
         with recorder:
             output = model(*args, **named)
-        recorder.connect(None, None, _tensors(output), [])
-        never = {
-            place.name: place.module
-            for module, place in places.items()
-            if isinstance(module, DROPOUTS) and module not in recorder.called
-        }
-        return Trace(recorder.calls, never, _surroundings(recorder.nodes))
+        recorder.connect(None, None, _tensors(output), [])  # what is returned has one more user
+        return Trace(recorder.calls, _surroundings(recorder.chains()))
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -208,14 +181,10 @@ def _stand_ins(model: nn.Module) -> Iterator[dict[nn.Module, _Place]]:
         if isinstance(module, torch.jit.ScriptModule):
             scripts.extend((part, part.training) for part in module.modules())
             return module.eval()
-        stand = module
-        if module in before:
-            stand = object.__new__(type(module))
-        else:
-            before[module] = dict(vars(module))
+        stand = object.__new__(type(module)) if module in before else module
         state = {
             key: copy(value) if type(value) in (list, dict, set, OrderedDict) else value
-            for key, value in before[module].items()
+            for key, value in before.setdefault(module, dict(vars(module))).items()
         }
         for key, buffer in state["_buffers"].items():
             if buffer is not None:
@@ -245,7 +214,6 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.places = places
         self.calls: list[Call] = []
-        self.called: set[nn.Module] = set()
         self.nodes: list[_Node] = []
         self.made_by: Any = WeakIdKeyDictionary()  # the node that a tensor comes from
         self.running: list[tuple[nn.Module, Tensor | None]] = []  # and what each of them got
@@ -254,20 +222,21 @@ class _Recorder(TorchFunctionMode):
     def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         first = next(iter(_tensors(args, kwargs)), None)
         if first is not None and isinstance(module, DROPOUTS) and getattr(module, "inplace", False):
-            first = _plain(first.clone)
+            with torch._C.DisableTorchFunction():
+                first = first.clone()
         self.running.append((module, first))
 
     def leave(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         _, given = self.running.pop()
         if output is None:  # of a call that raised an error, which the model may deal with
             return
-        self.called.add(module)
         outputs, shape = _tensors(output), () if given is None else tuple(given.shape)
         if isinstance(module, DROPOUTS):
-            plain = given
-            if isinstance(module, WeightedDropout) and given is not None:
-                plain = _plain(lambda: module._product(given, module.weight, module.bias))
-            self._note(module, None, float(module.p), shape, _noise_level(plain, outputs))
+            with torch._C.DisableTorchFunction():
+                plain = given
+                if isinstance(module, WeightedDropout) and given is not None:
+                    plain = module._product(given, module.weight, module.bias)
+                self._note(module, None, float(module.p), shape, _noise_level(plain, outputs))
         elif isinstance(module, nn.RNNBase) and module.dropout > 0 and module.num_layers > 1:
             self._note(module, "inside", float(module.dropout), shape, None)
         if _is_leaf(module) and not self._inside_leaf():
@@ -285,25 +254,33 @@ class _Recorder(TorchFunctionMode):
         outputs = _tensors(output)
         if relevant and not any(isinstance(module, DROPOUTS) for module, _ in self.running):
             self._note_function(name, args, kwargs, x, outputs)
-        if not self._inside_leaf():
-            if name == "__setitem__":  # returns nothing, and changes its first argument
-                self.connect(None, None, inputs, inputs[:1])
-            elif outputs:
-                self.connect(_as_layer(name, args, kwargs, outputs[0]), None, inputs, outputs)
+        if name == "__setitem__":  # returns nothing, and changes its first argument
+            outputs = inputs[:1]
+        if outputs and not self._inside_leaf():
+            self.connect(_as_layer(name, args, kwargs, outputs[0]), None, inputs, outputs)
         return output
 
     def connect(
         self, layer: nn.Module | None, slot: Slot | None, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
     ) -> None:
         """A node between the tensors that a call takes and those that it gives."""
-        distinct = list({id(tensor): tensor for tensor in inputs}.values())
-        sources = list(dict.fromkeys(node for tensor in distinct if (node := self.made_by.get(tensor)) is not None))
-        node = _Node(layer, slot, sources)
-        if len(distinct) != 1:
-            node.source = None
+        sources = {node for tensor in inputs if (node := self.made_by.get(tensor)) is not None}
+        for source in sources:
+            source.users += 1
+        alone = len(sources) == 1 and len({id(tensor) for tensor in inputs}) == 1
+        node = _Node(layer, slot, sources.pop() if alone else None)
         for tensor in outputs:
             self.made_by[tensor] = node
         self.nodes.append(node)
+
+    def chains(self) -> Iterator[list[Step]]:
+        """The calls; a new chain begins where one takes more than what a call gave, or shares it with another."""
+        chains: dict[_Node, list[Step]] = {}
+        for node in self.nodes:
+            if node.source is not None and node.source.users == 1:
+                chains[node] = chains.pop(node.source)
+            chains.setdefault(node, []).append((node.layer, node.slot))
+        yield from chains.values()
 
     def _inside_leaf(self) -> bool:
         return any(_is_leaf(module) for module, _ in self.running)
@@ -331,30 +308,31 @@ class _Recorder(TorchFunctionMode):
         if p != 0:
             self._note(self.running[-1][0], name, None if p is None else float(p), shape, noise, where)
 
-    def _note(self, module: nn.Module, function: str | None, *facts: Any) -> None:
-        place = self.places[module]
-        self.calls.append(Call(place.name, place.module, function, *facts))
+    def _note(self, module: nn.Module, *facts: Any) -> None:
+        self.calls.append(Call(self.places[module].name, self.places[module].module, *facts))
 
 
-def _surroundings(nodes: Sequence[_Node]) -> dict[Slot, list[Surroundings]]:
+def _surroundings(chains: Iterable[list[Step]]) -> dict[Slot, list[Surroundings]]:
+    """The surroundings of each layer among the calls of a chain, each of which takes what the one before it gives."""
     found: dict[Slot, list[Surroundings]] = defaultdict(list)
-    for node in nodes:
-        if node.slot is not None:
-            before, since = _walk(node, _Node.previous)
-            after, between = _walk(node, _Node.next)
-            found[node.slot].append(Surroundings(before, after, between, since))
+    for chain in chains:
+        for place, (_, slot) in enumerate(chain):
+            if slot is not None:
+                before, since = _first_weighted(reversed(chain[:place]))
+                after, between = _first_weighted(chain[place + 1 :])
+                found[slot].append(Surroundings(before, after, between, since))
     return dict(found)
 
 
-def _walk(node: _Node, step: Any) -> tuple[Slot | None, tuple[nn.Module, ...]]:
-    """The first weighted layer that way, and what was passed; None if there is none, or no single way."""
+def _first_weighted(steps: Iterable[Step]) -> tuple[Slot | None, tuple[nn.Module, ...]]:
+    """The first weighted layer, and what was passed; None if there is none, or no way to it."""
     passed: list[nn.Module] = []
-    here: _Node | None = step(node)
-    while here is not None and isinstance(here.layer, (*WEIGHTED, *PASSED)):
-        if isinstance(here.layer, WEIGHTED):
-            return here.slot, tuple(passed)
-        passed.append(here.layer)  # type: ignore[arg-type]
-        here = step(here)
+    for layer, slot in steps:
+        if isinstance(layer, WEIGHTED):
+            return slot, tuple(passed)
+        if not isinstance(layer, PASSED):
+            break
+        passed.append(layer)  # type: ignore[arg-type]
     return None, tuple(passed)
 
 
@@ -363,18 +341,18 @@ def _is_leaf(module: nn.Module) -> bool:
     return not module._modules or isinstance(module, (*WEIGHTED, *PASSED, *DROPOUTS))
 
 
-def _is_sequential(module: nn.Module | None) -> bool:
+def _is_sequential(module: nn.Module | None) -> TypeGuard[nn.Sequential]:
     return isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
 
 
 def _as_layer(name: str, args: Any, kwargs: Any, output: Tensor) -> nn.Module | None:
     """A function call as the layer that does the same, if it is one that neighbours may see past."""
-    if name in MAPS:
+    plain = name.replace("_", "")
+    if plain in MAPS or name in FUNCTIONS:
         return nn.Identity()
-    if name in POOLS:
+    if plain in POOLS:
         known = {key: value for key, value in kwargs.items() if value is not None and key != "return_indices"}
-        pool: nn.Module = POOLS[name](*args[1:], **known)
-        return pool
+        return POOLS[plain](*args[1:], **known)
     if name in ("flatten", "view", "reshape") and args and isinstance(args[0], Tensor):
         before, after = args[0].shape, output.shape
         if before == after:
@@ -411,20 +389,10 @@ def _tensors(*values: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
-def _plain(compute: Any) -> Any:
-    """The result of what the recorder itself computes, unrecorded."""
-    with torch._C.DisableTorchFunction():
-        return compute()
-
-
 def _noise_level(x: Tensor | None, outputs: Sequence[Tensor]) -> float | None:
     """||y - x||^2 / ||x||^2, or None if it cannot be known."""
     if x is None or not outputs or outputs[0].shape != x.shape or x.is_meta or not x.is_floating_point():
         return None
-
-    def ratio() -> float:
-        wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-        noise, signal = (float(torch.linalg.vector_norm(one.to(wide))) for one in (outputs[0] - x, x))
-        return (noise / signal) ** 2 if signal > 0 else 0.0
-
-    return _plain(ratio)  # type: ignore[no-any-return]
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    noise, signal = (float(torch.linalg.vector_norm(one, dtype=wide)) for one in (outputs[0] - x, x))
+    return (noise / signal) ** 2 if signal > 0 else 0.0

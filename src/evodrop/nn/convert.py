@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from typing import Any, TypeVar
@@ -28,7 +29,6 @@ from evodrop.nn.zoo._base import Site
 __all__ = ["convert_dropout", "convert_sync_dropout"]
 
 M = TypeVar("M", bound=nn.Module)
-SIDES = ("before", "after")
 CHANNELS: dict[type[nn.Module], type[Evolving]] = {  # what drops whole channels goes on to do so
     nn.Dropout1d: EvolutionalDropout1d,
     nn.Dropout2d: EvolutionalDropout2d,
@@ -96,8 +96,7 @@ def convert_dropout(
             "DataDependentDropout.from_data(X, p) in the place of the layer, X being what enters it, or give probs="
         )
     mode = functional_dropout(make, **options) if functional else None
-    args, kwargs = split_inputs(inputs)
-    trace = None if inputs is None else trace_forward(model, args, kwargs)
+    trace = None if inputs is None else trace_forward(model, *split_inputs(inputs))
     chosen = {
         module: name
         for name, module in model.named_modules()
@@ -105,7 +104,7 @@ def convert_dropout(
     }
     swaps = _Swaps(model, make, chosen, with_noise_matched(make, options), trace)
     if model in chosen:
-        return _settled(swaps.layer_for(model, Site(None, model, None)), model, [])
+        return _settled(swaps.layer_for(model), model, [])
     own = [*model.parameters(), *model.buffers()]
     swaps.find()
     _check_wrapping(model, swaps.new, own)
@@ -132,33 +131,31 @@ def convert_sync_dropout(model: M, process_group: Any = None) -> M:
         >>> convert_sync_dropout(nn.Sequential(nn.Linear(8, 8), EvolutionalDropout(0.2)))[1]
         EvolutionalDropout(p=0.2, sync=True)
     """
-    check_group(process_group)  # an error even if no layer is there
+    check_group(process_group)
     for layer in model.modules():
         if isinstance(layer, Evolving):
             layer.process_group, layer.sync = process_group, True
     return model
 
 
+@dataclass
 class _Swaps:
     """The new layers by their slots. One place after the other: the layer after one may stand before the next."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        make: Any,
-        chosen: dict[nn.Module, str],
-        options: dict[str, Any],
-        trace: Trace | None,
-    ) -> None:
-        self.model, self.make, self.chosen, self.options = model, make, chosen, options
-        self.needs = sorted(getattr(make, "needs", ()))
-        self.trace = trace
-        self.shapes = {} if trace is None else {call.module: call.shape for call in trace.calls}
-        self.new: dict[Slot, nn.Module] = {}
-        self.slots: dict[nn.Module, list[Slot]] = {module: [] for module in chosen}
-        for slot, module in _slots_of(model):
-            if module in chosen:
-                self.slots[module].append(slot)
+    model: nn.Module
+    make: Any
+    chosen: dict[nn.Module, str]
+    options: dict[str, Any]
+    trace: Trace | None
+    new: dict[Slot, nn.Module] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.needs = sorted(getattr(self.make, "needs", ()))
+        self.slots: dict[Any, list[Slot]] = {module: [] for module in self.chosen}  # two of a layer with two names
+        for parent in self.model.modules():
+            for name, child in parent._modules.items():
+                if child in self.slots:
+                    self.slots[child].append((parent, name))
 
     @cached_property
     def calls(self) -> dict[Slot, list[Surroundings]]:
@@ -174,35 +171,30 @@ class _Swaps:
                     for slot in slots:
                         self._place(slot, module)
                 else:
-                    self.new |= dict.fromkeys(slots, self.layer_for(module, Site(None, module, None)))
+                    self.new |= dict.fromkeys(slots, self.layer_for(module))
             except ValueError as error:
                 misfits.append(str(error))
         if misfits:
             raise ValueError("convert_dropout: " + "\n".join(dict.fromkeys(misfits)))
 
-    def layer_for(self, module: nn.Module, site: Site) -> nn.Module:
-        """The layer in the place of one dropout."""
-        return self._made(module, site).dropout
+    def layer_for(self, module: nn.Module) -> nn.Module:
+        """The layer in the place of a dropout, without a look at its neighbours."""
+        if self.needs:
+            raise self._unplaceable(module, "it is the whole model, which has no neighbours")
+        return self._made(module, Site(None, module, None)).dropout
 
     def _place(self, slot: Slot, module: nn.Module) -> None:
         """The layer of a place, and what it makes of its neighbours."""
         found = self._only_call(slot, module)
-        layers = {
-            side: None if (at := getattr(found, side)) is None else self.new.get(at, at[0]._modules[at[1]])
-            for side in SIDES
-        }
-        new = self._made(module, Site(layers["before"], module, layers["after"], found.between, found.since))
+        before, after = (at and self.new.get(at, at[0]._modules[at[1]]) for at in (found.before, found.after))
+        new = self._made(module, Site(before, module, after, found.between, found.since))
         self.new[slot] = new.dropout
-        for side in SIDES:
-            at, fresh = getattr(found, side), getattr(new, side)
-            if at is not None and fresh is not layers[side]:
+        for at, old, fresh in ((found.before, before, new.before), (found.after, after, new.after)):
+            if at is not None and fresh is not old:
                 if len(self.calls[at]) > 1:
-                    raise self._unplaceable(
-                        module,
-                        f"its neighbour {at[1]!r} is used in {len(self.calls[at])} places, and would change in all of "
-                        "them",
-                    )
-                self.new[at] = fresh
+                    reason = f"is used in {len(self.calls[at])} places, and would change in all of them"
+                    raise self._unplaceable(module, f"its neighbour {at[1]!r} {reason}")
+                self.new[at] = fresh  # type: ignore[assignment]
 
     def _only_call(self, slot: Slot, module: nn.Module) -> Surroundings:
         """The surroundings of a layer: of each side what it needs, or what is there alone wherever it is used."""
@@ -211,22 +203,20 @@ class _Swaps:
             reason = "it is never called" if self.trace else "it is in no nn.Sequential; give inputs= to find it"
             raise self._unplaceable(module, reason)
         first = calls[0] if calls else Surroundings(None, None)
-        unlike = {side for side in SIDES if any(getattr(call, side) != getattr(first, side) for call in calls)}
-        for side in self.needs:
-            if getattr(first, side) is None:
+        for side in ("after", "before"):
+            at, needed = getattr(first, side), side in self.needs
+            unlike = any(getattr(call, side) != at for call in calls)
+            if needed and at is None:
                 reason = f"no single layer with weights is known {side} it: another kind of layer or operation is there"
                 raise self._unplaceable(module, reason + ("" if self.trace else ", or inputs= is needed to find it"))
-            if side in unlike:
+            if needed and unlike:
                 reason = f"it is used in {len(calls)} places with different neighbours; give each a dropout of its own"
                 raise self._unplaceable(module, reason)
-        shared = {side for side in SIDES if len(self.calls.get(getattr(first, side), [])) > 1}
-        for side in unlike | (shared - set(self.needs)):
-            first = first._replace(before=None) if side == "before" else first._replace(after=None)
+            if unlike or (not needed and len(self.calls.get(at, [])) > 1):
+                first = first._replace(**{side: None})  # type: ignore[arg-type]
         return first
 
     def _made(self, module: Any, site: Site) -> Site:
-        if self.needs and site.before is site.after is None:
-            raise self._unplaceable(module, "it is the whole model, which has no neighbours")
         make, options = self._with_dims(module)
         try:
             if hasattr(make, "place"):
@@ -279,7 +269,8 @@ class _Swaps:
                         return -1
                     if isinstance(layer, conv._ConvNd):
                         return (1, 2) if isinstance(layer, nn.Conv1d) else None
-        return -1 if len(self.shapes.get(module, ())) == 3 else None
+        shapes = [call.shape for call in self.trace.calls if call.module is module] if self.trace else []
+        return -1 if shapes and len(shapes[-1]) == 3 else None
 
     def _title(self, module: nn.Module) -> str:
         return f"layer {self.chosen[module]!r}, {module}"
@@ -296,12 +287,6 @@ def _is_swapped(module: nn.Module) -> bool:
     """A dropout of torch, or of a subclass that computes the same."""
     kind = next((kind for kind in SWAPPED if isinstance(module, kind)), None)
     return kind is not None and type(module).forward is kind.forward and "forward" not in vars(module)
-
-
-def _slots_of(model: nn.Module) -> Iterator[tuple[Slot, nn.Module]]:
-    """Every slot of a model and what stands in it; a layer with two names has two slots."""
-    for parent in model.modules():
-        yield from (((parent, name), child) for name, child in parent._modules.items() if child is not None)
 
 
 def _write_back(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> Tensor:  # noqa: ARG001

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from evodrop.nn._noise import checked_dims
-from evodrop.nn._trace import ATTENTION, MASKS, Call, trace_forward
+from evodrop.nn._trace import ATTENTION, DROPOUTS, MASKS, Call, trace_forward
 from evodrop.nn.functional import find_dims
 from evodrop.nn.zoo._base import WeightedDropout
 
@@ -96,9 +96,10 @@ def describe_dropout(model: nn.Module, *inputs: Any, **kwargs: Any) -> DropoutTa
     for call in trace.calls:
         alike.setdefault((call.name, call.function, call.p, call.shape, call.where), []).append(call)
     table = DropoutTable(_record(calls) for calls in alike.values())
-    for name, layer in trace.never_called.items():
-        rate: Any = layer.p
-        table.append(DropoutRecord(name, type(layer).__name__, float(rate), None, None, None, 0, "never called"))
+    called = {call.name for call in trace.calls if call.function is None}
+    for name, layer in model.named_modules(remove_duplicate=False):
+        if isinstance(layer, DROPOUTS) and name not in called:
+            table.append(DropoutRecord(name, type(layer).__name__, float(layer.p), None, None, None, 0, "never called"))
     return table
 
 
@@ -148,17 +149,9 @@ def _units(call: Call) -> tuple[int, ...] | None:
 
 
 def _cells(record: DropoutRecord) -> list[str]:
-    shape, units = record.shape, ""
-    if shape is not None and record.units is not None:
-        size = math.prod(shape[dim] for dim in record.units)
-        units = f"{', '.join(map(str, record.units))} ({size})"
-    return [
-        record.name or "(model)",
-        record.kind,
-        "" if record.p is None else f"{record.p:g}",
-        "" if shape is None else str(shape),
-        units,
-        "" if record.noise is None else f"{record.noise:.3g}",
-        str(record.calls),
-        record.remark,
-    ]
+    name, kind, p, shape, units, noise, calls, remark = record
+    dims = ""
+    if shape is not None and units is not None:
+        dims = f"{', '.join(map(str, units))} ({math.prod(shape[dim] for dim in units)})"
+    rate, level = "" if p is None else f"{p:g}", "" if noise is None else f"{noise:.3g}"
+    return [name or "(model)", kind, rate, "" if shape is None else str(shape), dims, level, str(calls), remark]

@@ -15,7 +15,7 @@ import torch.distributed
 from torch import Tensor
 
 from evodrop.nn import _numba, _torch
-from evodrop.nn._noise import UnitDims, checked_dims, count_units, to_rows, uses_numba
+from evodrop.nn._noise import UnitDims, checked_dims, count_units, is_opaque, to_rows, uses_numba
 from evodrop.nn.functional import check_tensor
 
 __all__ = ["global_moments"]
@@ -58,14 +58,14 @@ def local_sums(
     d = count_units(input, units)
     if input.numel() == 0:
         return torch.zeros(d + 1, dtype=_torch.wide_dtype(input), device=input.device)
-    rows, opaque = to_rows(input.detach(), units, positions), _torch.is_opaque(input)
+    rows, opaque = to_rows(input.detach(), units, positions), is_opaque(input)
     if input.device.type == "cpu" and not opaque and _torch.in_range(rows) is not rows:
         raise ValueError(
             "the squares of the input over- or underflow in float64, so they cannot be summed over batches or "
             f"processes; {remedy}"
         )
     by_numba = not opaque and uses_numba(input.device)
-    squares = _numba.sum_squares(rows) if by_numba else _torch.sum_squares(rows)
+    squares = _numba.sum_squares(rows) if by_numba else _torch.norms(rows).square()
     return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
 
 
@@ -81,7 +81,7 @@ def all_reduce_sums(sums: Tensor, group: Any) -> Tensor:
     """
     if group is None and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return sums
-    if _torch.is_opaque(sums):
+    if is_opaque(sums):
         group = torch.distributed.distributed_c10d._get_default_group() if group is None else group
         pending = torch.ops._c10d_functional.all_reduce(sums, "sum", group.group_name)
         reduced: Tensor = torch.ops._c10d_functional.wait_tensor(pending)

@@ -1,7 +1,8 @@
 """Dropout as functions: no state, and no randomness but torch's own generator.
 
-At ``p = 0`` every function returns its input, and at ``p = 1`` zeros. The gradient goes through the noise as through a
-constant; none goes through ``probs``, ``keep`` or ``moments``.
+The input has any shape, and the output has its shape, dtype and memory format. At ``p = 0`` every function returns its
+input, and at ``p = 1`` zeros. The gradient goes through the noise as through a constant; none goes through ``probs``,
+``keep`` or ``moments``.
 """
 
 from __future__ import annotations
@@ -40,23 +41,10 @@ def multinomial_dropout(
 
     Args:
         input: a floating-point tensor.
-        p: fraction of the units to drop, in [0, 1]. It sets k = d (1 - p); draws repeat, so by default more than this
-            fraction is zero: about 61 % at 0.5. ``match="distinct"`` drops the fraction p.
         probs: (d,) sampling probabilities, or any masses, which are divided by their sum. Default: uniform.
         training: without it the input is returned, the very same tensor.
-        k: number of draws, instead of the number that ``p`` and ``match`` give.
-        match: what k is matched to. ``"draws"``: the paper's k = d (1 - p). ``"distinct"``: a share 1 - p of the units
-            that can be drawn survives on average. ``"noise"``: E||x * noise||^2 is that of standard dropout at the
-            same p. The largest k is 2^30; a match that asks for more takes that.
-        uniform_mix: share of uniform probability mixed in, from 0 to 1. It bounds the noise of rarely active units.
-        unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
-            sequence, (N, T, C) or (T, N, C), -1 is usually meant.
-        shared_dims: dimensions whose positions have one noise together, such as the time of a sequence, 1 in (N, T, C):
-            locked dropout. The moments of a unit are means over them too. They are no units, also by default.
+        p, k, match, uniform_mix, unit_dims, shared_dims: as in :class:`evodrop.nn.EvolutionalDropout`.
         generator: source of the random numbers instead of torch's global generator.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> x = torch.ones(2, 4)
@@ -89,9 +77,6 @@ def evolutional_dropout(
         input, p, training, k, match, uniform_mix, unit_dims, shared_dims, generator: as in :func:`multinomial_dropout`.
         moments: (d,) second moments to follow instead of the batch's, such as those of a batch that is spread over
             processes, :func:`evodrop.nn.distributed.global_moments`. Units whose moment is not finite pass through.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> x = torch.randn(128, 1152).relu()
@@ -127,9 +112,6 @@ def water_filling_dropout(
             :func:`evolutional_dropout`.
         k: number of units kept on average, instead of the number that ``p`` and ``match`` give.
 
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
     Examples:
         >>> x = torch.tensor([[4.0, 1.0, 1.0, 0.0]])
         >>> water_filling_dropout(x, 0.5)[0, 0]  # k = 2: the strongest unit is always kept, others half the time
@@ -156,9 +138,6 @@ def bernoulli_dropout(
     Args:
         input, p, training, unit_dims, shared_dims, generator: as in :func:`multinomial_dropout`.
         keep: (d,) keep probabilities in [0, 1], instead of 1 - p for all.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> bernoulli_dropout(torch.ones(2, 3), keep=torch.tensor([1.0, 1.0, 0.0]))

@@ -1,6 +1,7 @@
 """Dropout as layers: thin shells over :mod:`evodrop.nn.functional`.
 
-They subclass torch's own ``_DropoutNd``, so code that looks for dropout layers (Monte Carlo dropout, say) finds them.
+The input has any shape, and the output has its shape, dtype and memory format. The layers subclass torch's own
+``_DropoutNd``, so code that looks for dropout layers (Monte Carlo dropout, say) finds them.
 No layer owns a generator: the noise follows ``torch.manual_seed``, and activation checkpointing can make it again.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -18,9 +19,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked_rate, namespace
 from evodrop.definitions import sampling_probabilities, second_moments
-from evodrop.nn import _torch
 from evodrop.nn import functional as F
-from evodrop.nn._noise import UnitDims, checked_options
+from evodrop.nn._noise import UnitDims, checked_options, is_opaque
 from evodrop.nn.distributed import all_reduce_sums, check_group, local_sums, moments_of
 from evodrop.noise import Noise
 
@@ -35,8 +35,7 @@ __all__ = [
     "WaterFillingDropout",
 ]
 
-DEFAULTS = {"k": None, "match": "draws", "uniform_mix": 0.0, "unit_dims": None, "shared_dims": None}
-DEFAULTS |= {"sync": False, "momentum": None, "follow": "batch"}
+SHOWN = ("k", "match", "uniform_mix", "unit_dims", "shared_dims", "sync", "momentum", "follow")
 FOLLOWED = ("batch", "running")
 
 
@@ -48,8 +47,13 @@ class _NoiseLayer(_DropoutNd):
     """
 
     held: str
+    takes_vector = True  # from a state_dict
+    k: int | None = None
+    match = "draws"
+    uniform_mix = 0.0
     unit_dims: UnitDims = None
     shared_dims: UnitDims = None
+    follows = independent = False  # see Options
     _has_asked = False
 
     def _ask_for_dims(self, input: Tensor) -> None:
@@ -86,17 +90,23 @@ class _NoiseLayer(_DropoutNd):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + self.held)
-        if self._buffers[self.held] is None and isinstance(saved, Tensor) and self._takes_vector():
+        if self._buffers[self.held] is None and isinstance(saved, Tensor) and self.takes_vector:
             self._buffers[self.held] = torch.empty_like(saved)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _takes_vector(self) -> bool:
-        return True
+    def noise_for(self, moments: ArrayOrTensor) -> Noise:
+        """The noise of the layer on units with these second moments, in training."""
+        options = checked_options(self.p, self.k, self.match, self.uniform_mix, self.follows, self.independent)
+        if self.follows:
+            return options.noise(namespace(moments).sqrt(moments), moments)
+        values: ArrayOrTensor | None = self._buffers[self.held]
+        if values is not None and not isinstance(moments, Tensor):
+            values = values.detach().cpu().double().numpy()
+        return options.noise(values, moments) if values is None or not self.independent else Noise(values)
 
     def extra_repr(self) -> str:
-        usual = {name: getattr(type(self), name, value) for name, value in DEFAULTS.items()}
-        options = {name: getattr(self, name, value) for name, value in usual.items()}
-        changed = [f"{name}={value!r}" for name, value in options.items() if value != usual[name]]
+        options = {name: getattr(self, name) for name in SHOWN if hasattr(self, name)}
+        changed = [f"{name}={value!r}" for name, value in options.items() if value != getattr(type(self), name)]
         return ", ".join([f"p={self.p}", *changed])
 
 
@@ -109,15 +119,13 @@ class BernoulliDropout(_NoiseLayer):
         unit_dims: dimensions that are units. Default: every dimension but the first.
         shared_dims: as in :class:`EvolutionalDropout`.
 
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
     Examples:
         >>> BernoulliDropout(0.2)(torch.randn(8, 100)).shape
         torch.Size([8, 100])
     """
 
     held = "keep"
+    independent = True
     keep: Tensor | None
 
     def __init__(
@@ -131,11 +139,6 @@ class BernoulliDropout(_NoiseLayer):
         dims: dict[str, Any] = {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
         return F.bernoulli_dropout(input, self.p, self.keep, self.training, **dims)
 
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        options = checked_options(self.p, None, "draws", 0.0, False, True)
-        return options.noise(None, moments) if self.keep is None else Noise(_like(self.keep, moments))
-
     def extra_repr(self) -> str:
         return super().extra_repr() + ("" if self.keep is None else f", keep of {len(self.keep)} units")
 
@@ -147,9 +150,6 @@ class MultinomialDropout(_NoiseLayer):
         p: fraction of the units to drop, in [0, 1]; it sets the number of draws.
         probs: (d,) sampling probabilities, or any masses. Kept in the state_dict.
         k, match, uniform_mix, unit_dims, shared_dims: as in :class:`EvolutionalDropout`.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> MultinomialDropout(0.5, probs=torch.tensor([0.5, 0.5, 0.0]))(torch.ones(4, 3))[:, 2]
@@ -177,22 +177,9 @@ class MultinomialDropout(_NoiseLayer):
 
     def forward(self, input: Tensor) -> Tensor:
         self._ask_for_dims(input)
-        return F.multinomial_dropout(
-            input,
-            self.p,
-            self.probs,
-            self.training,
-            k=self.k,
-            match=self.match,
-            uniform_mix=self.uniform_mix,
-            unit_dims=self.unit_dims,
-            shared_dims=self.shared_dims,
-        )
-
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        weights = None if self.probs is None else _like(self.probs, moments)
-        return checked_options(self.p, self.k, self.match, self.uniform_mix).noise(weights, moments)
+        options: dict[str, Any] = {"k": self.k, "match": self.match, "uniform_mix": self.uniform_mix}
+        options |= {"unit_dims": self.unit_dims, "shared_dims": self.shared_dims}
+        return F.multinomial_dropout(input, self.p, self.probs, self.training, **options)
 
 
 class DataDependentDropout(MultinomialDropout):
@@ -202,9 +189,6 @@ class DataDependentDropout(MultinomialDropout):
 
     Args:
         p, probs, k, match, uniform_mix, unit_dims, shared_dims: as in :class:`MultinomialDropout`.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -259,7 +243,10 @@ class Evolving(_NoiseLayer):
     running_sums: Tensor | None
     frozen = False  # follow the running moments as they are, and remember no batch: see mc_dropout
     function: Callable[..., Tensor]  # what the layer is a shell of
-    independent = False
+    follows = True
+    sync = False
+    momentum: float | None = None
+    follow = "batch"
 
     def __init__(
         self,
@@ -278,9 +265,12 @@ class Evolving(_NoiseLayer):
         super().__init__(checked_options(p, k, match, uniform_mix).p)
         if not isinstance(sync, bool):
             raise TypeError(f"sync is {sync!r}, but it takes True or False; a group of processes is process_group=")
-        if process_group is not None and not sync:
-            raise ValueError("process_group is given, but sync is False; sync=True shares the moments with the group")
-        check_group(process_group)
+        if process_group is not None:
+            if not sync:
+                raise ValueError(
+                    "process_group is given, but sync is False; sync=True shares the moments with the group"
+                )
+            check_group(process_group)
         number = isinstance(momentum, numbers.Real) and not isinstance(momentum, bool)
         if momentum is not None and not (number and 0.0 < momentum <= 1.0):
             raise ValueError(f"momentum is {momentum!r}, but it takes a number in (0, 1], the share of the batch")
@@ -301,11 +291,6 @@ class Evolving(_NoiseLayer):
         if self.training and (self.sync or self.momentum is not None):
             options["moments"] = self._follow(input)
         return self.function(input, self.p, self.training, **options)
-
-    def noise_for(self, moments: ArrayOrTensor) -> Noise:
-        """The noise of the layer on units with these second moments, in training."""
-        options = checked_options(self.p, self.k, self.match, self.uniform_mix, True, self.independent)
-        return options.noise(namespace(moments).sqrt(moments), moments)
 
     @property
     def running_moments(self) -> Tensor | None:
@@ -335,7 +320,7 @@ class Evolving(_NoiseLayer):
         followed, remembered = remember(sums, before, float(self.momentum), self.follow == "running")
         # What torch.export, FakeTensorMode and torch.func put through the layer is no batch, and must not stay in it.
         compiled = torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting()
-        if compiled or not _torch.is_opaque(remembered):
+        if compiled or not is_opaque(remembered):
             self.running_sums = remembered
         return moments_of(followed) if self.sync or self.follow == "running" else None
 
@@ -346,7 +331,8 @@ class Evolving(_NoiseLayer):
         else:
             super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _takes_vector(self) -> bool:
+    @property
+    def takes_vector(self) -> bool:  # type: ignore[override]
         return self.momentum is not None  # without it, running sums are as unexpected as any other name
 
     def __getstate__(self) -> dict[str, Any]:
@@ -392,7 +378,8 @@ class EvolutionalDropout(Evolving):
             fraction is zero: about 61 % at 0.5.
         k: number of draws, instead of the number that ``p`` and ``match`` give.
         match: ``"draws"``, the paper's k = d (1 - p); ``"distinct"``, which zeroes the fraction p of the live units, as
-            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``.
+            ``nn.Dropout`` does; ``"noise"``, whose E||x * noise||^2 is that of ``nn.Dropout``. The largest k is 2^30;
+            a match that asks for more takes that.
         uniform_mix: share of uniform probability mixed in, from 0 to 1; it bounds the noise of rarely active units.
         unit_dims: dimensions that are units; all others are examples. Default: every dimension but the first. For a
             sequence, (N, T, C) or (T, N, C), -1 is usually meant.
@@ -407,9 +394,6 @@ class EvolutionalDropout(Evolving):
             - s) n_s. ``running_moments`` holds them, and the state_dict their sums. Default: nothing is remembered.
         follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
             moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
-
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
 
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), EvolutionalDropout(0.5))
@@ -431,9 +415,6 @@ class WaterFillingDropout(Evolving):
             :class:`EvolutionalDropout`.
         k: number of units kept on average, instead of the number that ``p`` and ``match`` give.
 
-    Shape:
-        Any shape; the output has the shape, dtype and memory format of the input.
-
     Examples:
         >>> WaterFillingDropout(0.3, match="noise")
         WaterFillingDropout(p=0.3, match='noise')
@@ -446,11 +427,8 @@ class WaterFillingDropout(Evolving):
 class EvolutionalDropout1d(EvolutionalDropout):
     """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-2`` and ``shared_dims=-1``.
 
-    A channel has one noise for all its positions, and its second moment is the mean over them too. The arguments are
-    those of :class:`EvolutionalDropout`.
-
-    Shape:
-        (N, C, L), or (C, L) for one example; the output has the shape, dtype and memory format of the input.
+    A channel of (N, C, L), or of (C, L) for one example, has one noise for all its positions, and its second moment is
+    the mean over them too. The arguments are those of :class:`EvolutionalDropout`.
 
     Examples:
         >>> y = EvolutionalDropout1d(0.5)(torch.ones(8, 16, 10))
@@ -462,33 +440,18 @@ class EvolutionalDropout1d(EvolutionalDropout):
 
 
 class EvolutionalDropout2d(EvolutionalDropout):
-    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-3`` and ``shared_dims=(-2, -1)``.
-
-    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
-
-    Shape:
-        (N, C, H, W), or (C, H, W) for one example; the output has the shape, dtype and memory format of the input.
-    """
+    """:class:`EvolutionalDropout1d` for (N, C, H, W) or (C, H, W): ``unit_dims=-3`` and ``shared_dims=(-2, -1)``."""
 
     unit_dims, shared_dims = -3, (-2, -1)
 
 
 class EvolutionalDropout3d(EvolutionalDropout):
-    """:class:`EvolutionalDropout` of whole channels: ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``.
+    """:class:`EvolutionalDropout1d` for (N, C, D, H, W) or (C, D, H, W).
 
-    All else is as in :class:`EvolutionalDropout1d`, but for the shape.
-
-    Shape:
-        (N, C, D, H, W), or (C, D, H, W) for one example; the output has the shape, dtype and memory format of the
-        input.
+    It has ``unit_dims=-4`` and ``shared_dims=(-3, -2, -1)``.
     """
 
     unit_dims, shared_dims = -4, (-3, -2, -1)
-
-
-def _like(held: Tensor, moments: ArrayOrTensor) -> ArrayOrTensor:
-    """A vector of the layer in the kind of array that the moments have."""
-    return held if isinstance(moments, Tensor) else held.detach().cpu().double().numpy()
 
 
 def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
@@ -500,26 +463,23 @@ def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
             f"data of type {type(data).__name__}; give an array, a sparse matrix, a tensor or a data loader"
         )
     total: Tensor | None = None
-    for batch in _tensors([data] if isinstance(data, (np.ndarray, Tensor)) else data):
-        if batch.numel() == 0:
+    for batch in [data] if isinstance(data, (np.ndarray, Tensor)) else data:
+        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+        if isinstance(inputs, np.ndarray):
+            # A copy, since an array may be read-only, reversed or of another byte order, which torch does not take.
+            inputs = torch.from_numpy(np.array(inputs, np.float64))
+        if not isinstance(inputs, Tensor):
+            raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
+        if inputs.layout != torch.strided:
+            raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
+        if inputs.numel() == 0:
             continue
-        sums = local_sums(batch.double(), *F.find_dims(batch, **dims), remedy="scale the data")
+        sums = local_sums(inputs.double(), *F.find_dims(inputs, **dims), remedy="scale the data")
         if total is not None and len(total) != len(sums):
             raise ValueError(
-                f"a batch of shape {tuple(batch.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
+                f"a batch of shape {tuple(inputs.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
             )
         total = sums if total is None else total + sums
     if total is None:
         raise ValueError("the data hold no examples, so there are no second moments; is the loader used up?")
     return moments_of(total)
-
-
-def _tensors(batches: Iterable[Any]) -> Iterator[Tensor]:
-    for batch in batches:
-        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-        if not isinstance(inputs, (Tensor, np.ndarray)):
-            raise TypeError(f"a batch of type {type(batch).__name__}; give tensors, or tuples that begin with one")
-        if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
-            raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
-        # A copy, since an array may be read-only, reversed or of another byte order, which torch does not take.
-        yield inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs, np.float64))

@@ -2,13 +2,13 @@
 
 No patch is copied and no padding multiplied. With the positions before the examples, (height, width, N, channels), what
 one offset of the kernel sees from a row of positions is a slice of the input, and a batched product reads it in place.
-The layer and its two gradients are three operators, each of which has the other two as its derivatives.
+The layer and its two gradients are one operator, whose derivatives it gives itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -25,7 +25,6 @@ __all__ = ["LocallyConnected2d"]
 Pair = tuple[int, int]
 Slices = tuple[int | slice, ...]
 Overlap = tuple[Slices, Slices, Slices]  # of the output, of the input and of the filters
-Operator = Callable[[Tensor, Tensor, Sequence[int]], Tensor]
 
 
 class LocallyConnected2d(nn.Module):
@@ -113,8 +112,8 @@ class LocallyConnected2d(nn.Module):
             )
         # An operator of ours has neither transformations nor a forward-mode derivative.
         transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-        products = local_by_patches if transformed else local
-        output: Tensor = products(x, weight, self.geometry)
+        operands = x, weight, self.geometry
+        output: Tensor = local_by_patches(*operands) if transformed else local(None, *operands)
         return output if self.bias is None else output + as_autocast(self.bias)
 
     def extra_repr(self) -> str:
@@ -141,87 +140,71 @@ def as_autocast(tensor: Tensor) -> Tensor:
     return tensor.to(torch.get_autocast_dtype(kind)) if lowered else tensor
 
 
-@torch.library.custom_op("evodrop::local", mutates_args=())
-def local(input: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:
-    """The layer without its biases; ``geometry`` are the sizes of input and kernel, the stride and the padding."""
-    x, w = _positions_first(input), _wide(weight)
-    output = x.new_zeros(*weight.shape[:2], len(input), weight.shape[-1])
+@torch.library.custom_op(
+    "evodrop::local",
+    mutates_args=(),
+    schema="(Tensor? output, Tensor? input, Tensor? weight, int[] geometry) -> Tensor",
+)
+def local(output: Any, input: Any, weight: Any, geometry: Sequence[int]) -> Any:
+    """Of three tensors the one that is None: the layer's output without biases, or the gradient of one of the others.
+
+    ``geometry`` are the sizes of input and kernel, the stride and the padding. Weights that only see padding get 0.
+    """
+    y: Any = None if output is None else _positions_first(output)
+    x: Any = None if input is None else _positions_first(input)
+    w: Any = None if weight is None else _wide(weight)
+    if y is None:
+        y = x.new_zeros(*weight.shape[:2], x.shape[2], weight.shape[-1])
+    elif x is None:
+        x = y.new_zeros(*geometry[:2], y.shape[2], weight.shape[-2])
+    else:
+        w = y.new_zeros(*y.shape[:2], *geometry[2:4], x.shape[-1], y.shape[-1])
     for here, there, filters in _overlaps(tuple(geometry)):
-        output[here].baddbmm_(x[there], w[filters])
-    return _examples_first(output, input)
-
-
-@torch.library.custom_op("evodrop::local_to_input", mutates_args=())
-def local_to_input(grad: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:
-    """The gradient of the input."""
-    g, w = _positions_first(grad), _wide(weight)
-    output = g.new_zeros(*geometry[:2], len(grad), weight.shape[-2])
-    for here, there, filters in _overlaps(tuple(geometry)):
-        output[there].baddbmm_(g[here], w[filters].mT)
-    return _examples_first(output, grad)
-
-
-@torch.library.custom_op("evodrop::local_to_weight", mutates_args=())
-def local_to_weight(grad: Tensor, input: Tensor, geometry: Sequence[int]) -> Tensor:
-    """The gradient of the weights; those that only see padding get 0."""
-    g, x = _positions_first(grad), _positions_first(input)
-    output = g.new_zeros(*grad.shape[2:], *geometry[2:4], input.shape[1], grad.shape[1])
-    for here, there, filters in _overlaps(tuple(geometry)):
-        output[filters].baddbmm_(x[there].mT, g[here], beta=0)
-    return output.to(grad.dtype)
+        if output is None:
+            y[here].baddbmm_(x[there], w[filters])
+        elif input is None:
+            x[there].baddbmm_(y[here], w[filters].mT)
+        else:
+            w[filters].baddbmm_(x[there].mT, y[here], beta=0)
+    if weight is None:
+        return w.to(output.dtype)
+    return _examples_first(y, input) if output is None else _examples_first(x, output)
 
 
 @local.register_fake
-def _(input: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:  # noqa: ARG001
-    return _empty(input, (len(input), weight.shape[-1], *weight.shape[:2]))
+def _(output: Any, input: Any, weight: Any, geometry: Sequence[int]) -> Any:
+    if output is None:
+        return _empty(input, (len(input), weight.shape[-1], *weight.shape[:2]))
+    if input is None:
+        return _empty(output, (len(output), weight.shape[-2], *geometry[:2]))
+    return output.new_empty((*output.shape[2:], *geometry[2:4], input.shape[1], output.shape[1]))
 
 
-@local_to_input.register_fake
-def _(grad: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:
-    return _empty(grad, (len(grad), weight.shape[-2], *geometry[:2]))
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    *tensors, ctx.geometry = inputs
+    ctx.save_for_backward(*tensors)
 
 
-@local_to_weight.register_fake
-def _(grad: Tensor, input: Tensor, geometry: Sequence[int]) -> Tensor:
-    return grad.new_empty((*grad.shape[2:], *geometry[2:4], input.shape[1], grad.shape[1]))
+def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    """A gradient stands in for the tensor that was None; then each of the others may be the one that is."""
+    tensors = [grad if tensor is None else tensor for tensor in ctx.saved_tensors]
+    gradients = [
+        local(*tensors[:place], None, *tensors[place + 1 :], ctx.geometry) if ctx.needs_input_grad[place] else None
+        for place in range(3)
+    ]
+    return (*gradients, None)
+
+
+local.register_autograd(_backward, setup_context=_keep)
 
 
 def local_by_patches(input: Tensor, weight: Tensor, geometry: Sequence[int]) -> Tensor:
-    """:func:`local` by torch's own operations, slow and simple, which ``torch.func`` and forward mode take."""
+    """The output of :func:`local` by torch's own operations, for ``torch.func`` and forward mode."""
     kernel, stride, padding = (tuple(geometry[start : start + 2]) for start in (2, 4, 6))
     patches = unfold(input, kernel, stride=stride, padding=padding)  # (N, channels * kernel, positions)
     filters = weight.permute(4, 2, 3, 0, 1, 5).reshape(*patches.shape[1:], -1)
     output = torch.einsum("ncp,cpo->nop", patches, filters)
     return output.reshape(*output.shape[:2], *weight.shape[:2])
-
-
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Sequence[int]], output: Tensor) -> None:  # noqa: ARG001
-    ctx.save_for_backward(*inputs[:2])
-    ctx.geometry = inputs[2]
-
-
-def _differentiate(operator: Any, first: Operator, second: Operator) -> None:
-    """An operator is linear in each of two tensors; ``first`` and ``second`` map a gradient and the other one back."""
-
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        one, other = ctx.saved_tensors
-        need_one, need_other, _ = ctx.needs_input_grad
-        return (
-            first(grad, other, ctx.geometry) if need_one else None,
-            second(grad, one, ctx.geometry) if need_other else None,
-            None,
-        )
-
-    operator.register_autograd(backward, setup_context=_keep)
-
-
-def _swapped(operator: Operator) -> Operator:
-    return lambda grad, other, geometry: operator(other, grad, geometry)
-
-
-_differentiate(local, local_to_input, local_to_weight)
-_differentiate(local_to_input, local, _swapped(local_to_weight))
-_differentiate(local_to_weight, _swapped(local), _swapped(local_to_input))
 
 
 def output_size(geometry: Sequence[int]) -> tuple[int, int]:

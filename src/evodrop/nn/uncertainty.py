@@ -51,26 +51,24 @@ def mc_dropout(model: nn.Module) -> Iterator[None]:
         >>> model[1].training
         False
     """
-    dropouts = [module for module in model.modules() if _has_dropout(module)]
-    if not dropouts:
+    if not any(map(_has_dropout, model.modules())):
         raise ValueError(
             "the model has no dropout layer, so that all samples would be equal; describe_dropout(model, inputs) lists "
             "dropout that is no layer"
         )
-    modes = [(module, module.training) for module in model.modules()]
-    evolving = [(layer, layer.frozen) for layer in dropouts if isinstance(layer, Evolving)]
+    before = [(module, module.training, getattr(module, "frozen", False)) for module in model.modules()]
     try:
-        for module, _ in modes:
+        for module, *_ in before:
             # In eval mode a transformer's layer is one fused kernel, without its dropouts.
             module.training = _has_dropout(module) or isinstance(module, nn.TransformerEncoderLayer)
-        for follower, _ in evolving:
-            follower.frozen = True
+            if isinstance(module, Evolving):
+                module.frozen = True
         yield
     finally:
-        for module, was_training in modes:
+        for module, was_training, was_frozen in before:
             module.training = was_training
-        for follower, was_frozen in evolving:
-            follower.frozen = was_frozen
+            if isinstance(module, Evolving):
+                module.frozen = was_frozen
 
 
 @torch.no_grad()
@@ -107,9 +105,17 @@ def mc_predict(
         >>> predictions.mean.shape, predictions.std.shape, predictions.samples.shape
         (torch.Size([10, 1]), torch.Size([10, 1]), torch.Size([5, 10, 1]))
     """
+    from rich.console import Console
+    from rich.progress import track
+
     checked_integer(samples, "samples", "the number of predictions of each row")
     checked_integer(seed, "seed", "the seed of the masks", least=0)
-    args, kwargs = _arguments(inputs)
+    args, kwargs = split_inputs(inputs)
+    for value in (*args, *kwargs.values()):
+        if not isinstance(value, Tensor) or value.ndim == 0:
+            raise TypeError(
+                f"inputs hold {value!r:.100}, but they are a tensor, or a tuple or dict of tensors, by rows"
+            )
     sizes = {len(tensor) for tensor in (*args, *kwargs.values())}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"inputs have {sorted(sizes)} rows, but all take the same number, at least one")
@@ -122,7 +128,8 @@ def mc_predict(
     with mc_dropout(model), kept_generators(model) as generators:
         for generator in generators:
             generator.manual_seed(seed)
-        for _ in _tracked(samples, progress):
+        bar = Console(stderr=True)
+        for _ in track(range(samples), "samples", console=bar, transient=True, disable=not progress):
             starts = [generator.get_state() for generator in generators]
             parts = []
             for first in range(0, rows, size):
@@ -148,16 +155,6 @@ def _has_dropout(module: nn.Module) -> bool:
     return own or isinstance(module, DROPOUTS)
 
 
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    args, kwargs = split_inputs(inputs)
-    for value in (*args, *kwargs.values()):
-        if not isinstance(value, Tensor) or value.ndim == 0:
-            raise TypeError(
-                f"inputs hold {value!r:.100}, but they are a tensor, or a tuple or dict of tensors, by rows"
-            )
-    return args, kwargs
-
-
 def _check_consistent(model: nn.Module) -> None:
     for name, layer in model.named_modules():
         follows = isinstance(layer, Evolving) and (layer.momentum is None or layer.running_sums is None)
@@ -168,13 +165,3 @@ def _check_consistent(model: nn.Module) -> None:
                 "rows. Where the layer has a momentum, set it, as in layer.momentum = 0.1, and call the model on "
                 "training data in training mode: then the layer follows its running moments"
             )
-
-
-def _tracked(samples: int, shown: bool) -> Iterator[int]:
-    if not shown:
-        yield from range(samples)
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(range(samples), "samples", console=Console(stderr=True), transient=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from evodrop.nn import _torch
-from evodrop.nn._noise import checked_options
+from evodrop.nn._noise import checked_options, is_opaque
 from evodrop.nn.functional import multinomial_dropout
 from evodrop.nn.zoo._base import WeightedDropout, widened
 from evodrop.noise import normalised
@@ -157,4 +157,4 @@ _WeightAware.makes = (WeightAwareLinear, WeightAwareConv2d)
 def _in_range(tensor: Tensor) -> Tensor:
     """In float32 or wider, and divided by a power of two where the squares would over- or underflow."""
     wide = widened(tensor.detach())
-    return _torch.in_range(wide, wide.dtype)
+    return _torch.in_range(wide, is_opaque(wide), wide.dtype)
