@@ -105,6 +105,24 @@ def test_an_empty_share_passes_through_and_has_its_gradient(three_ranks):
     assert three_ranks(pass_an_empty_share) == [(False, (5, 30), True), (True, (0, 30), True), (False, (11, 30), True)]
 
 
+def squares_of_the_last_rank_overflow():
+    x = torch.full((4, 3), 1e160 if dist.get_rank() == dist.get_world_size() - 1 else 1.0, dtype=torch.float64)
+    errors = []
+    for call in (EvolutionalDropout(0.5, sync=True), global_moments):
+        try:
+            call(x)
+        except ValueError as error:
+            errors.append(str(error))
+    return errors
+
+
+def test_squares_that_no_sum_can_hold_end_every_rank_with_the_same_error(two_ranks):
+    first, last = two_ranks(squares_of_the_last_rank_overflow)
+    assert first == last
+    assert len(first) == 2
+    assert all("over- or underflow in float64" in error for error in first)
+
+
 def nobody_has_an_example():
     return tuple(EvolutionalDropout(0.5, sync=True, momentum=0.5)(torch.empty(0, 4)).shape)
 

@@ -45,28 +45,34 @@ def global_moments(input: Tensor, unit_dims: UnitDims = None, process_group: Any
     """
     check_group(process_group)
     check_tensor(input)
-    return moments_of(all_reduce_sums(local_sums(input, checked_dims(input, unit_dims)), process_group))
+    return moments_of(checked_sums(all_reduce_sums(local_sums(input, checked_dims(input, unit_dims)), process_group)))
 
 
-def local_sums(
-    input: Tensor,
-    units: Sequence[int],
-    positions: Sequence[int] = (),
-    remedy: str = "scale the input, or do without momentum and sync",
-) -> Tensor:
-    """(d + 1,): the sum of the squares of each unit, and how many squares that were."""
+def local_sums(input: Tensor, units: Sequence[int], positions: Sequence[int] = ()) -> Tensor:
+    """(d + 1,): the sum of the squares of each unit, and how many squares that were; nan, if none can be held.
+
+    So a rank whose squares over- or underflow says so in the collective, and all ranks end with the same error:
+    one that raised before it would leave the others waiting.
+    """
     d = count_units(input, units)
     if input.numel() == 0:
         return torch.zeros(d + 1, dtype=_torch.wide_dtype(input), device=input.device)
     rows, opaque = to_rows(input.detach(), units, positions), is_opaque(input)
     if input.device.type == "cpu" and not opaque and _torch.in_range(rows) is not rows:
+        return torch.full((d + 1,), torch.nan, dtype=torch.float64)
+    by_numba = not opaque and uses_numba(input.device)
+    squares = _numba.sum_squares(rows) if by_numba else _torch.norms(rows).square()
+    return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
+
+
+def checked_sums(sums: Tensor, remedy: str = "scale the input, or do without momentum and sync") -> Tensor:
+    """The sums, unless a rank could not hold its own; on devices nobody looks, since that would stall them."""
+    if sums.device.type == "cpu" and not is_opaque(sums) and sums[-1].isnan():
         raise ValueError(
             "the squares of the input over- or underflow in float64, so they cannot be summed over batches or "
             f"processes; {remedy}"
         )
-    by_numba = not opaque and uses_numba(input.device)
-    squares = _numba.sum_squares(rows) if by_numba else _torch.norms(rows).square()
-    return torch.cat([squares, squares.new_full((1,), input.numel() // d)])
+    return sums
 
 
 def moments_of(sums: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked
 from evodrop.definitions import sampling_probabilities, second_moments
 from evodrop.nn import functional as F
 from evodrop.nn._noise import UnitDims, checked_options, is_opaque
-from evodrop.nn.distributed import all_reduce_sums, check_group, local_sums, moments_of
+from evodrop.nn.distributed import all_reduce_sums, check_group, checked_sums, local_sums, moments_of
 from evodrop.noise import Noise
 
 __all__ = [
@@ -309,6 +309,7 @@ class Evolving(_NoiseLayer):
         sums = local_sums(input, *F.find_dims(input, self.unit_dims, self.shared_dims))
         if self.sync:
             sums = all_reduce_sums(sums, self.process_group)
+        checked_sums(sums)
         if self.momentum is None or self.frozen:
             return moments_of(sums)
         before = torch.zeros_like(sums) if self.running_sums is None else self.running_sums
@@ -474,7 +475,7 @@ def _moments_of_data(data: Any, **dims: UnitDims) -> Tensor:
             raise TypeError(f"a tensor of layout {inputs.layout}; give a SciPy sparse array, or .to_dense()")
         if inputs.numel() == 0:
             continue
-        sums = local_sums(inputs.double(), *F.find_dims(inputs, **dims), remedy="scale the data")
+        sums = checked_sums(local_sums(inputs.double(), *F.find_dims(inputs, **dims)), "scale the data")
         if total is not None and len(total) != len(sums):
             raise ValueError(
                 f"a batch of shape {tuple(inputs.shape)} has {len(sums) - 1} units, not {len(total) - 1} as before"
