@@ -26,9 +26,9 @@ from evodrop.lab.experiment import read_description
 from evodrop.lab.figures import draw, draw_errors, series
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.panels import OTHER_DATA, PANELS, Panel
+from evodrop.lab.report import VERBS, cells
 from evodrop.lab.store import KEPT
 from evodrop.lab.summary import Interval
-from evodrop.lab.tables import VERBS, cells
 from evodrop.lab.verdicts import UNMEASURED, Outcome, Verdict, outcomes_of
 
 ROOT = Path(__file__).parents[1]

@@ -16,14 +16,13 @@ from rich.console import Console
 
 from evodrop.lab import experiment, runner, training
 from evodrop.lab.claims import CLAIMS
-from evodrop.lab.compare import panel_for
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import DataError
-from evodrop.lab.experiment import carry_out, rate_trials, read_description, reopen
+from evodrop.lab.experiment import carry_out, panel_for, rate_trials, read_description, reopen
 from evodrop.lab.methods import METHODS
 from evodrop.lab.panels import LINEAR_GRID, find_panel
+from evodrop.lab.report import RANKED, cells, show
 from evodrop.lab.store import LockedError, locked, read_records
-from evodrop.lab.tables import RANKED, cells, show
 from evodrop.lab.verdicts import no_longer_held, read_verdicts
 
 NEWS = find_panel("fig1-20news")

@@ -10,9 +10,8 @@ from scipy import sparse
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, draw_theory, interactive, save, series, styles_of
-from evodrop.lab.groups import Variant
 from evodrop.lab.methods import METHODS
-from evodrop.lab.panels import PANELS, find_panel
+from evodrop.lab.panels import PANELS, Variant, find_panel
 from evodrop.lab.summary import band_of
 from evodrop.lab.verdicts import outcomes_of
 from evodrop.theory import report

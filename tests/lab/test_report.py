@@ -13,9 +13,8 @@ from evodrop.lab.curves import read_curves
 from evodrop.lab.experiment import write_findings
 from evodrop.lab.figures import series
 from evodrop.lab.panels import find_panel
-from evodrop.lab.report import make_page
+from evodrop.lab.report import make_page, sentences
 from evodrop.lab.store import RecordsError, keep_records
-from evodrop.lab.tables import sentences
 from evodrop.lab.verdicts import outcomes_of
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -18,7 +18,7 @@ from evodrop.lab import runner, store, training
 from evodrop.lab.data import DataError, load
 from evodrop.lab.run import Run
 from evodrop.lab.runner import records_of, run_all
-from evodrop.lab.store import LockedError, locked
+from evodrop.lab.store import locked
 from evodrop.lab.training import load_once, whole_paths
 
 
@@ -86,11 +86,6 @@ def test_linear_runs_go_side_by_side_too_and_notice_other_data(tmp_path):
     sparse_text.write_pair(tmp_path, n=120)
     training._load.cache_clear()
     assert "holds another run: its data is" in run_all(runs, tmp_path / "out", jobs=1)[0].error
-
-
-def test_one_runner_a_folder(tmp_path):
-    with locked(tmp_path), pytest.raises(LockedError, match=f"is being written by process {os.getpid()}"):
-        run_all([digits()], tmp_path, jobs=1)
 
 
 def test_a_run_that_another_process_holds_is_waited_for_and_then_reported(tmp_path, monkeypatch):

@@ -7,7 +7,19 @@ import pytest
 from helpers.synthetic import SPACING, curve, read_curve, record, write_run
 from scipy import stats
 
-from evodrop.lab.summary import Interval, band_of, final_error, interval, relative_change, smooth, summarise
+from evodrop.lab.summary import (
+    Interval,
+    average_error,
+    band_of,
+    choose_step,
+    final_curves,
+    final_error,
+    interval,
+    relative_change,
+    smooth,
+    summarise,
+    tuning_curves,
+)
 
 
 def levels(*errors):
@@ -243,3 +255,60 @@ def test_the_band_leaves_out_what_diverged_unless_all_did(tmp_path):
 
 def test_there_is_no_band_of_what_was_not_measured(tmp_path):
     assert band_of([read_curve(write_run(tmp_path, [record(1, test_error=0.5)]))], "noisy") is None
+
+
+def test_the_step_of_fastest_descent_is_chosen_not_that_of_the_best_end(tmp_path):
+    fast = curve(tmp_path, [0.5, 0.2, 0.2], lr=0.01)
+    slow = curve(tmp_path, [0.9, 0.8, 0.1], lr=0.001)
+    assert choose_step([slow, fast]) == 0.01
+
+
+def test_of_equals_the_larger_step_is_chosen(tmp_path):
+    assert choose_step([curve(tmp_path, [0.5, 0.2], lr=lr) for lr in (0.001, 0.01, 0.005)]) == 0.01
+
+
+def test_a_diverged_run_is_the_last_choice(tmp_path):
+    diverged = curve(tmp_path, [0.1, 0.1, None], "diverged", lr=0.1)
+    sound = curve(tmp_path, [0.9, 0.9, 0.9], lr=0.001)
+    assert choose_step([diverged, sound]) == 0.001
+    assert choose_step([diverged, curve(tmp_path, [None], "diverged", lr=0.2)]) == 0.1
+
+
+def test_runs_of_unequal_length_are_compared_where_all_have_been(tmp_path):
+    """The long run would have the lower mean, by what it did later."""
+    short = curve(tmp_path, [0.5, 0.4], "running", lr=0.01)
+    long = curve(tmp_path, [0.6, 0.5, 0.1, 0.1], "running", lr=0.001)
+    assert choose_step([short, long]) == 0.01
+
+
+def test_an_average_is_infinite_where_an_error_is_missing(tmp_path):
+    found = curve(tmp_path, [0.5, 0.3, None], "running")
+    assert average_error(found, 200) == pytest.approx(0.4)
+    assert average_error(found) == average_error(found, 99) == math.inf
+    assert average_error(curve(tmp_path, [0.5, 0.3], "diverged")) == math.inf
+
+
+def test_the_results_are_those_of_the_chosen_step_one_per_seed(tmp_path):
+    curves = [curve(tmp_path, [0.9, 0.8], method="evolutional", lr=0.001)]
+    curves += [curve(tmp_path, [0.5, 0.2], method="evolutional", lr=0.01, seed=seed) for seed in (1, 0)]
+    assert [(item.lr, item.seed) for item in final_curves(curves)] == [(0.01, 0), (0.01, 1)]
+
+
+def test_short_runs_may_choose_the_step_for_long_ones(tmp_path):
+    """The long run at 0.001 is better, but it is alone: the choice was made among the short ones."""
+    curves = [
+        curve(tmp_path, [error, 0.2], method="evolutional", lr=lr, epochs=2) for lr, error in ((0.1, 0.3), (0.2, 0.9))
+    ]
+    curves += [curve(tmp_path, [0.4, 0.2], method="evolutional", lr=0.1, epochs=9, seed=seed) for seed in (0, 1)]
+    assert [(item.epochs, item.seed) for item in final_curves(curves)] == [(9, 0), (9, 1)]
+    assert sorted((item.epochs, item.lr) for item in tuning_curves(curves)) == [(2, 0.1), (2, 0.2)]
+
+
+def test_two_runs_of_a_seed_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    curves = [
+        curve(tmp_path / name, [0.5], method="evolutional", batch_size=size) for name, size in (("a", 64), ("b", 128))
+    ]
+    with pytest.raises(ValueError, match=r"a.*b.*same method, step size and seed.*report them apart"):
+        final_curves(curves)

@@ -7,7 +7,7 @@ from helpers.synthetic import curve, write_errors
 
 from evodrop.lab.claims import CLAIMS, Claim
 from evodrop.lab.curves import read_curve
-from evodrop.lab.panels import find_panel
+from evodrop.lab.panels import Variant, find_panel
 from evodrop.lab.summary import Interval, Summary
 from evodrop.lab.verdicts import (
     judge,
@@ -16,6 +16,7 @@ from evodrop.lab.verdicts import (
     outcomes_of,
     rates_tried,
     read_verdicts,
+    variants_of,
     write_verdicts,
 )
 
@@ -344,3 +345,34 @@ def test_the_challenger_is_the_panels_or_the_papers_method(tmp_path):
 def test_linear_models_count_examples(tmp_path):
     assert outcomes_of([curve(tmp_path, [0.5])])[0].clock == "iterations"
     assert outcomes_of([curve(tmp_path, [0.5], network="linear")])[0].clock == "examples seen"
+
+
+def test_variants_are_named_by_what_they_differ_in(tmp_path):
+    curves = [
+        curve(tmp_path, [0.5], method="water-filling"),
+        curve(tmp_path, [0.5], method="evolutional", match="noise"),
+        curve(tmp_path, [0.5], method="evolutional"),
+        curve(tmp_path, [0.5], method="data-dependent", match="distinct"),
+        curve(tmp_path, [0.5]),
+    ]
+    names = ["standard", "evolutional", "evolutional, matched noise", "water-filling", "data-dependent, matched units"]
+    assert [variant.label for variant in variants_of(curves)] == names
+    curves += [curve(tmp_path, [0.5], rate=0.2), curve(tmp_path, [0.5], network="other", method="none")]
+    labels = [variant.label for variant in variants_of(curves)]
+    assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
+    assert len(set(labels)) == 7
+
+
+def test_a_method_without_a_rate_is_not_another_rate(tmp_path):
+    curves = [curve(tmp_path, [0.5], method="none"), curve(tmp_path, [0.5], rate=0.2)]
+    assert [variant.label for variant in variants_of(curves)] == ["none", "standard"]
+    curves.append(curve(tmp_path, [0.5], method="uniform", rate=0.35))
+    assert [item.label for item in variants_of(curves)] == ["none", "standard, rate 0.2", "uniform, rate 0.35"]
+
+
+def test_known_variants_keep_their_names_and_come_first(tmp_path):
+    known = [Variant("BN", "mnist", "none"), Variant("e", "mnist", "evolutional")]
+    curves = [curve(tmp_path, [0.5]), curve(tmp_path, [0.5], method="evolutional"), curve(tmp_path, [0.5], seed=1)]
+    found = {variant.label: own for variant, own in variants_of(curves, known).items()}
+    assert list(found) == ["e", "standard"]
+    assert (found["e"], found["standard"]) == ([curves[1]], [curves[0], curves[2]])

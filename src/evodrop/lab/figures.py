@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evodrop.lab.groups import Variant
+from evodrop.lab.panels import Variant
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import band_of, final_error
 from evodrop.lab.verdicts import Outcome

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 
 from evodrop.lab.curves import Curve, Floats
-from evodrop.lab.groups import average_error
 from evodrop.lab.run import RUNNING
 
 LEVEL = 0.95
@@ -171,6 +170,57 @@ def _target(pairs: Sequence[tuple[Curve, Curve]], kind: str) -> tuple[Interval, 
         own.append(None if at is None else float(curve.iterations[at]))
         theirs.append(float(reference.iterations[np.argmax(smooth(getattr(reference, kind)) <= target)]))
     return relative_change(own, theirs), (interval(own).mean, reached, asked)
+
+
+def final_curves(own: Sequence[Curve]) -> list[Curve]:
+    """The runs of a variant that its results are made of, one per seed: those at the step size that was chosen.
+
+    The choice is :func:`choose_step` among the runs of the least seed; where these differ in length, among those of the
+    length that most step sizes have. Results are those of the longest runs at that step.
+    """
+    step = choose_step(tuning_curves(own))
+    chosen = [curve for curve in own if curve.lr == step]
+    longest = max(curve.epochs for curve in chosen)
+    by_seed: dict[int, Curve] = {}
+    for curve in chosen:
+        if curve.epochs == longest and (other := by_seed.setdefault(curve.seed, curve)) is not curve:
+            raise ValueError(
+                f"{other.folder} and {curve.folder} are runs of the same method, step size and seed; "
+                "their other options differ, so report them apart"
+            )
+    return [by_seed[seed] for seed in sorted(by_seed)]
+
+
+def tuning_curves(own: Sequence[Curve]) -> list[Curve]:
+    """The runs of a variant that its step size is chosen from."""
+    least = min(curve.seed for curve in own)
+    first = [curve for curve in own if curve.seed == least]
+    lengths = {curve.epochs: {other.lr for other in first if other.epochs == curve.epochs} for curve in first}
+    epochs = max(lengths, key=lambda length: (len(lengths[length]), length))
+    return [curve for curve in first if curve.epochs == epochs]
+
+
+def choose_step(curves: Sequence[Curve]) -> float:
+    """The step size of fastest convergence on the training data, among runs that differ in it alone.
+
+    The paper tunes so (Sections 5.1 and 5.2) and leaves the measure open. Ours is the training error on clean data,
+    averaged over the iterations that all runs have reached: it rewards a fast descent. Of equals, the larger step is
+    taken. A run that diverged is the last choice; if all did, it is the smallest step.
+    """
+    sound = [curve for curve in curves if not curve.diverged]
+    if not sound:
+        return min(curve.lr for curve in curves)
+    reached = min(curve.iterations[-1] for curve in sound)
+    return min(sound, key=lambda curve: (average_error(curve, reached), -curve.lr)).lr
+
+
+def average_error(curve: Curve, reached: float = math.inf, kind: str = "clean") -> float:
+    """An error, that on clean training data or "test", averaged over the records up to an iteration.
+
+    It is small if the error fell fast, and infinite if the run diverged or a record lacks it.
+    """
+    errors: Floats = getattr(curve, kind)[curve.iterations <= reached]
+    return float(np.mean(errors)) if len(errors) and np.isfinite(errors).all() and not curve.diverged else math.inf
 
 
 def band_of(curves: Sequence[Curve], kind: str) -> tuple[Floats, Floats, Floats, Floats] | None:

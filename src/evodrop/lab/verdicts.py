@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from evodrop.lab.claims import CLAIMS, METRICS, Claim
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import VALIDATION
-from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, variants_of
-from evodrop.lab.methods import LINEAR, PROPOSED
-from evodrop.lab.panels import Panel
+from evodrop.lab.methods import LINEAR, PROPOSED, find_method, methods_of, plain_name
+from evodrop.lab.panels import Key, Panel, Variant, key_of
 from evodrop.lab.store import write_whole
-from evodrop.lab.summary import Interval, Summary, final_error, summarise
+from evodrop.lab.summary import Interval, Summary, final_curves, final_error, summarise, tuning_curves
 
 HOLDS, FAILS, OPEN, UNMEASURED = ANSWERS = ("holds", "does not hold", "inconclusive", "not measured")
+MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
 MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order
 
 
@@ -89,8 +89,8 @@ def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Out
 
 def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]) -> Outcome:
     variants = variants_of(runs, () if panel is None else panel.variants)
-    curves = {variant.label: final_curves(runs, variant) for variant in variants}
-    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == key_of(item)]) for item in variants}
+    curves = {variant.label: final_curves(own) for variant, own in variants.items()}
+    tuning = {variant.label: tuning_curves(own) for variant, own in variants.items()}
     if panel is None:  # standard dropout, if there is one and only one
         standard = [variant.label for variant in variants if variant.method == "standard"]
         baseline = standard[0] if len(standard) == 1 else None
@@ -128,6 +128,29 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
         edges=tuple(edges),
         rates=rates_tried(trials),
     )
+
+
+def variants_of(curves: Iterable[Curve], known: Sequence[Variant] = ()) -> dict[Variant, list[Curve]]:
+    """The runs of each variant: known variants in their order, then all others by the names of their methods."""
+    own: dict[Key, list[Curve]] = {}
+    for curve in curves:
+        own.setdefault(key_of(curve), []).append(curve)
+    found = {variant: own[key] for variant in known if (key := key_of(variant)) in own}
+    rest = [key for key in own if key not in map(key_of, found)]
+    order = {(key[0], method): at for key in rest for at, method in enumerate(methods_of(key[0]))}
+    rest.sort(key=lambda key: (order.get(key[:2], len(order)), *key[1:], key[0]))
+    several_networks = len({network for network, *_ in own}) > 1
+    rates = {key: key[3] for key in own if (known_as := find_method(*key[:2])) is None or known_as.uses_rate}
+    several_rates = len(set(rates.values())) > 1
+    names = [plain_name(method) for method in dict.fromkeys(key[1] for key in own)]
+    for key in rest:
+        network, method, match, rate = key
+        name = plain_name(method)
+        label = (name if names.count(name) == 1 else method) + MATCHED.get(match, f", matched {match}")
+        label += f", rate {rate:g}" if several_rates and key in rates else ""
+        label += f" in {network}" if several_networks else ""
+        found[Variant(label, network, method, match, rate)] = own[key]
+    return found
 
 
 def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
