@@ -138,7 +138,7 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
     assert {item.method: item.rate for item in outcome.variants if item.method in rated} == {
         method: tried[0].rate for method, tried in outcome.rates.items()
     }
-    errors = {row.label: row.test_error.mean for row in outcome.summaries}
+    errors = {row.label: row.test_error[0] for row in outcome.summaries}
     ranked = [errors[row["method"]] for row in cells(outcome)]
     assert ranked == sorted(errors.values())
     assert len(ranked) == len(METHODS)
@@ -231,7 +231,7 @@ def test_a_report_covers_the_finished_runs_of_the_panel_by_whichever_command(dat
     seeds = {row.label: row.seeds for row in outcome.summaries}
     assert seeds == {"standard": (0, 1), "data-dependent": (0, 1, 2), "water-filling": (0, 1)}
     assert "not measured" not in {item.verdict for item in outcome.verdicts}
-    assert outcome.summaries[1].test_change.n == 2
+    assert outcome.summaries[1].pairs == 2
 
 
 def test_claims_that_held_and_hold_no_longer_are_told(done):

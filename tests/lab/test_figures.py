@@ -161,7 +161,7 @@ def test_many_variants_are_ranked_below_their_curves(tmp_path):
     seeds = [len(line.get_xdata()) for line in ranking.lines if line.get_marker() == "o"]
     assert seeds == [3] * 9
     bars = [tuple(bar.get_segments()[0][:, 0]) for bar in ranking.collections]
-    assert bars == [(max(row.test_error.low, 0.0), row.test_error.high) for row in outcome.ranking]
+    assert bars == [(max(low, 0.0), high) for _, low, high in (row.test_error for row in outcome.ranking)]
 
 
 def test_a_ranking_has_room_for_those_that_diverged(tmp_path):

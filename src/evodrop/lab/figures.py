@@ -98,9 +98,9 @@ def series(outcome: Outcome) -> dict[tuple[str, str], list[Line]]:
             if (band := band_of(curves, kind)) is not None:
                 plots["", kind].append(_line(names[label], styles[label], *band))
     for row in outcome.ranking if outcome.is_ranked else []:
-        errors = [error for curve in outcome.curves[row.label] if (error := final_error(curve)) is not None]
-        mean = (np.array([value], np.float64) for value in row.test_error[:3])  # None becomes nan
-        plots["", "ranking"].append(Line(names[row.label], *styles[row.label], np.array(errors), *mean))
+        errors = np.array([final_error(curve) for curve in outcome.curves[row.label]])
+        mean = (np.array([value]) for value in row.test_error)
+        plots["", "ranking"].append(Line(names[row.label], *styles[row.label], errors[np.isfinite(errors)], *mean))
     first = {label: curves[0] for label, curves in outcome.curves.items()}
     for name in dict.fromkeys(layer["name"] for curve in first.values() for record in curve.layers for layer in record):
         plots |= {(name, kind): [] for kind in ("probs", *LAYERS)}

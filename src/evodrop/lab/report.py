@@ -72,11 +72,11 @@ def _differences(rows: Sequence[Summary], baseline: Summary) -> list[str]:
     """One sentence on the methods that differ from the baseline, and one on all others."""
     apart, alike, unjudged = list[str](), list[str](), dict[str, list[str]]()
     for row in rows:
-        mean, low, high, _ = row.test_difference
+        mean, low, high = row.test_difference
         label = _prose(row.label)
         if row.unfinished or baseline.unfinished:
             unjudged.setdefault("unfinished", []).append(label)
-        elif mean is None or low is None or high is None:
+        elif math.isnan(low):
             why = DIVERGED if row.diverged or baseline.diverged else "fewer than two seeds"
             unjudged.setdefault(why, []).append(label)
         elif low <= 0 <= high:
@@ -132,7 +132,7 @@ def rate_cells(outcome: Outcome) -> list[dict[str, str]]:
     rows = []
     for method, trials in outcome.rates.items():
         errors = {trial.rate: final_error(trial) for trial in trials}
-        cells = {f"rate {rate:g}": percent(errors.get(rate)) for rate in rates}
+        cells = {f"rate {rate:g}": percent(errors.get(rate, math.nan)) for rate in rates}
         rows.append({"method": plain_name(method)} | cells | {"chosen": f"{trials[0].rate:g}"})
     return rows
 
@@ -141,41 +141,39 @@ def _rate_in_words(method: str, trials: Sequence[Curve]) -> str:
     """How the rate of a method was chosen, among runs whose best comes first."""
     best, rates = trials[0], [trial.rate for trial in trials]
     error = final_error(best)
-    found = "all of them diverged" if error is None else f"validation error {percent(error)}"
+    found = "all of them diverged" if math.isnan(error) else f"validation error {percent(error)}"
     edge = ", at the edge" if len(rates) > 2 and best.rate in (min(rates), max(rates)) else ""
     length = f"for {counted(best.epochs, 'epoch')} with one seed"
     return f"rate of {method}: {best.rate:g}{edge}, of {len(rates)} tried {length}; {found}"
 
 
 def _error(error: Interval, row: Summary) -> str:
-    if error.mean is None and row.diverged:
+    mean, low, high = error
+    if math.isnan(mean) and row.diverged:
         return DIVERGED if row.diverged == len(row.seeds) else f"{row.diverged} of {len(row.seeds)} {DIVERGED}"
-    half = error.half_width
-    return percent(error.mean) + ("" if half is None else f"{NO_BREAK}±{NO_BREAK}{100 * half:.2f}")
+    return percent(mean) + ("" if math.isnan(high) else f"{NO_BREAK}±{NO_BREAK}{100 * (high - low) / 2:.2f}")
 
 
 def _change(change: Interval) -> str:
-    if change.mean is None:
-        return UNKNOWN
-    if change.low is None or change.high is None:
-        return f"{100 * change.mean:+.1f}%"
-    return f"{100 * change.mean:+.1f}% ({100 * change.low:+.1f}{NO_BREAK}to{NO_BREAK}{100 * change.high:+.1f})"
+    mean, low, high = change
+    ends = "" if math.isnan(low) else f" ({100 * low:+.1f}{NO_BREAK}to{NO_BREAK}{100 * high:+.1f})"
+    return UNKNOWN if math.isnan(mean) else f"{100 * mean:+.1f}%{ends}"
 
 
 def _target(row: Summary, metric: str, is_baseline: bool) -> str:
     iterations, reached, asked = row.targets[metric]
     if asked == 0:
         return UNKNOWN
-    if iterations is None:
+    if math.isnan(iterations):
         return f"{reached} of {asked} reach it".replace(" ", NO_BREAK)
     never = f", {asked - reached}{NO_BREAK}of{NO_BREAK}{asked}{NO_BREAK}never" if reached < asked else ""
     change = "" if is_baseline else f",{NO_BREAK}{_change(getattr(row, metric))}{never}"
     return f"{iterations:,.0f}{change}"
 
 
-def percent(error: float | None) -> str:
+def percent(error: float) -> str:
     """An error, in percent."""
-    return UNKNOWN if error is None else f"{100 * error:.2f}%"
+    return UNKNOWN if math.isnan(error) else f"{100 * error:.2f}%"
 
 
 def duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from evodrop.lab.data import VALIDATION
 from evodrop.lab.methods import LINEAR, PROPOSED, find_method, methods_of, plain_name
 from evodrop.lab.panels import Key, Panel, Variant, key_of
 from evodrop.lab.store import write_whole
-from evodrop.lab.summary import Interval, Summary, final_curves, final_error, summarise, tuning_curves
+from evodrop.lab.summary import Summary, final_curves, final_error, summarise, tuning_curves
 
 HOLDS, FAILS, OPEN, UNMEASURED = ANSWERS = ("holds", "does not hold", "inconclusive", "not measured")
 MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
@@ -66,7 +66,7 @@ class Outcome:
     @property
     def ranking(self) -> list[Summary]:
         """The summaries, the least test error first and those without one last."""
-        return sorted(self.summaries, key=lambda row: math.inf if row.test_error.mean is None else row.test_error.mean)
+        return sorted(self.summaries, key=lambda row: (math.isnan(row.test_error[0]), row.test_error[0]))
 
     @property
     def clock(self) -> str:
@@ -161,7 +161,7 @@ def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
 
     def cost(trial: Curve) -> tuple[float, float]:
         error = final_error(trial)
-        return math.inf if error is None else error, trial.rate
+        return math.inf if math.isnan(error) else error, trial.rate
 
     return {method: sorted(own, key=cost) for method, own in found.items()}
 
@@ -192,29 +192,26 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
         return Verdict(claim, UNMEASURED, "nothing was measured")
     if unfinished := challenger.unfinished + baseline.unfinished:
         return Verdict(claim, OPEN, f"{unfinished} {'run is' if unfinished == 1 else 'runs are'} not finished")
-    change: Interval = getattr(challenger, claim.metric)
-    words = f"{METRICS[claim.metric]}: {_in_words(change, claim.metric)}"
-    _, reached, asked = challenger.targets.get(claim.metric, (None, 0, 0))
+    _, low, high = getattr(challenger, claim.metric)
+    words = f"{METRICS[claim.metric]}: {_in_words(challenger, claim.metric)}"
+    _, reached, asked = challenger.targets.get(claim.metric, (math.nan, 0, 0))
     if reached < asked:
         words += f"; {asked - reached} of {asked} seeds never reached it"
-    if change.low is None or change.high is None:
-        verdict = OPEN
-    elif claim.within is None:
-        verdict = HOLDS if change.high < claim.below else FAILS if change.low >= claim.below else OPEN
+    if claim.within is None:
+        holds, fails = high < claim.below, low >= claim.below
     else:
-        inside = -claim.within <= change.low and change.high <= claim.within
-        outside = change.low > claim.within or change.high < -claim.within
-        verdict = HOLDS if inside else FAILS if outside else OPEN
-    return Verdict(claim, verdict, words)
+        holds, fails = -claim.within <= low <= high <= claim.within, low > claim.within or high < -claim.within
+    return Verdict(claim, HOLDS if holds else FAILS if fails else OPEN, words)  # an end that is nan decides nothing
 
 
-def _in_words(change: Interval, metric: str) -> str:
-    if change.mean is None:
-        return f"unknown, since {'a run diverged, or the baseline is 0' if change.n else 'no seed was run with both'}"
-    mean = f"{100 * change.mean:+.1f}{' percentage points' if metric == 'test_difference' else '%'}"
-    if change.low is None or change.high is None:
-        return f"{mean} in one seed, which has no interval"
-    return f"{mean} (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.n} seeds)"
+def _in_words(row: Summary, metric: str) -> str:
+    mean, low, high = getattr(row, metric)
+    if math.isnan(mean):
+        return f"unknown, since {'a run diverged, or the baseline is 0' if row.pairs else 'no seed was run with both'}"
+    words = f"{100 * mean:+.1f}{' percentage points' if metric == 'test_difference' else '%'}"
+    if row.pairs == 1:
+        return f"{words} in one seed, which has no interval"
+    return f"{words} (95% interval {100 * low:+.1f} to {100 * high:+.1f}, {row.pairs} seeds)"
 
 
 def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list[str]:
