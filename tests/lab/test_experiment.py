@@ -149,18 +149,18 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
 
 
 def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):
-    whole = runner.records_of
+    whole = runner.training_for
 
-    def records_of(run, *rest):
+    def training_for(run, data):
         if run.seed == 1:
             raise MemoryError("no room")
-        return whole(run, *rest)
+        return whole(run, data)
 
-    monkeypatch.setattr(runner, "records_of", records_of)
+    monkeypatch.setattr(runner, "training_for", training_for)
     (outcome,), failed = carry_out(dataclasses.replace(SHORT, seeds=2), tmp_path / "some", jobs=1)
     assert [(result.run.seed, result.error) for result in failed] == [(1, "MemoryError: no room")]
     assert outcome.summaries[0].seeds == (0,)
-    monkeypatch.setattr(runner, "records_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(runner, "training_for", lambda *_: 1 / 0)
     with pytest.raises(ValueError, match="none of the 1 runs came to its end"):
         carry_out(SHORT, tmp_path / "none", jobs=1)
 

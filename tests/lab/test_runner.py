@@ -17,9 +17,9 @@ from helpers import sparse_text
 from evodrop.lab import runner, store, training
 from evodrop.lab.data import DataError, load
 from evodrop.lab.run import Run
-from evodrop.lab.runner import records_of, run_all
-from evodrop.lab.store import locked
-from evodrop.lab.training import load_once, whole_paths
+from evodrop.lab.runner import run_all
+from evodrop.lab.store import keep_records, locked
+from evodrop.lab.training import load_once, training_for, whole_paths
 
 
 def digits(**fields):
@@ -70,7 +70,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 def test_a_warning_of_a_run_is_a_remark(tmp_path):
     folder = tmp_path / digits().id
-    next(stream := records_of(digits(), load("digits"), folder))
+    next(stream := keep_records(training_for(digits(), load("digits")), folder))
     stream.close()
     (folder / "checkpoint.bin").write_bytes(b"nonsense")
     (result,) = run_all([digits()], tmp_path, jobs=1)
@@ -140,14 +140,14 @@ def test_finished_linear_runs_on_named_data_need_no_data(tmp_path, monkeypatch):
 
 
 def test_a_warning_is_one_remark_however_often_it_comes(tmp_path, monkeypatch):
-    whole = runner.records_of
+    whole = runner.training_for
 
-    def records_of(*given):
+    def training_for(*given):
         for _ in range(3):
             warnings.warn("hot", RuntimeWarning, 1)
         return whole(*given)
 
-    monkeypatch.setattr(runner, "records_of", records_of)
+    monkeypatch.setattr(runner, "training_for", training_for)
     assert run_all([digits()], tmp_path, jobs=1)[0].remarks == ("hot",)
 
 

@@ -9,7 +9,7 @@ from helpers.synthetic import curve, write_errors
 from evodrop.lab.claims import CLAIMS, Claim
 from evodrop.lab.curves import read_curve
 from evodrop.lab.panels import Variant, find_panel
-from evodrop.lab.summary import UNKNOWN, Summary
+from evodrop.lab.summary import NO_MEAN, Summary
 from evodrop.lab.verdicts import (
     judge,
     judge_panel,
@@ -30,7 +30,7 @@ def claim(**changes):
 
 
 def summary(**changes):
-    row = Summary("e", 0.1, (0, 1, 2), 3, *[UNKNOWN] * 8, {}, None, 0, 0)
+    row = Summary("e", 0.1, (0, 1, 2), 3, *[NO_MEAN] * 8, {}, None, 0, 0)
     return row._replace(**changes)
 
 

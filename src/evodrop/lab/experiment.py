@@ -46,7 +46,7 @@ def panel_for(
 ) -> Panel:
     """The panel that compares methods on a data set: arguments are the options of the command, as they were typed.
 
-    Every one is checked here, once. None leaves a choice to the data set.
+    Each option is checked here, once. None leaves a choice to the data set.
 
     Examples:
         >>> panel = panel_for("digits", ["standard", "evolutional"])

@@ -68,11 +68,6 @@ def run_all(
     return [results[run] for run in runs]
 
 
-def records_of(run: Run, data: Any, folder: Path) -> Iterator[Record]:
-    """All records of one run on its data, from its beginning or from where it was left, kept in a folder."""
-    return keep_records(training_for(run, data), folder)
-
-
 def _results(runs: Sequence[Run], out: Path, data: Any, jobs: int) -> Iterator[RunResult]:
     from joblib import Parallel, delayed
     from joblib.parallel import get_active_backend
@@ -118,7 +113,7 @@ def _execute(run: Run, out: Path, data: tuple[str, Path], parent: int) -> RunRes
         warnings.simplefilter("always", RuntimeWarning)
         loaded = load_once(*data)
         try:
-            *_, record = records_of(run, loaded, out / run.id)
+            *_, record = keep_records(training_for(run, loaded), out / run.id)
             result = RunResult(run, record["status"], record)
         except Exception as error:  # any: the other runs go on
             result = RunResult(run, FAILED, error=f"{type(error).__name__}: {error}".splitlines()[0])

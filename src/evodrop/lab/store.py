@@ -48,6 +48,7 @@ LARGEST = 1 << 30  # bytes of unpacked records: more are a bomb
 CHECKPOINT_SECONDS = 15.0
 PATIENCE = 20.0  # seconds to wait for a worker whose parent was killed: it ends in a moment, and its lock with it
 DIGEST_BYTES = hashlib.sha256().digest_size
+CODE = Path(evodrop.__file__).parent
 GIT_SECONDS = 10.0  # that git may take to answer
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # of systems that cannot flush a folder
 Line = dict[str, Any]
@@ -146,12 +147,11 @@ def describe_environment(ranks: int = 1) -> dict[str, str | int | None]:
     return versions | machine | {"threads": 1} | ({"ranks": ranks} if ranks > 1 else {})  # a run has one thread
 
 
-def describe_git(folder: str | os.PathLike[str] | None = None) -> dict[str, str | bool] | None:
+def describe_git(folder: Path = CODE) -> dict[str, str | bool] | None:
     """The commit of the repository around a folder, and whether tracked files differ from it; None outside of any.
 
     By default the folder is that of this package, wherever the command was given: its code makes the records.
     """
-    folder = Path(evodrop.__file__).parent if folder is None else folder
     command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]  # a repository may name a program
     try:
         commit, changes = (

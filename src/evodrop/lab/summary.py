@@ -22,7 +22,7 @@ from evodrop.lab.run import RUNNING
 
 LEVEL = 0.95
 Interval = tuple[float, float, float]  # the mean of some numbers, and the ends of its 95% interval; nan is unknown
-UNKNOWN: Interval = (math.nan, math.nan, math.nan)
+NO_MEAN: Interval = (math.nan, math.nan, math.nan)
 WIDEST = 5  # records of a window
 SHARE = 10  # a window is at most one part in so many of a run
 TRAINING, TEST = "clean", "test"  # the curves that have targets: training error on clean data, test error
@@ -35,7 +35,7 @@ def interval(values: Iterable[float]) -> Interval:
     """
     numbers = np.array(list(values), np.float64)
     if not len(numbers) or not np.isfinite(numbers).all():
-        return UNKNOWN
+        return NO_MEAN
     mean, half = float(np.mean(numbers)), math.nan
     if len(numbers) > 1:
         from scipy.special import stdtrit  # the quantile of Student's t, without the weight of scipy.stats
@@ -53,7 +53,7 @@ def relative_change(values: Sequence[float] | Floats, references: Sequence[float
     """
     own, theirs = np.array([values, references], np.float64)
     if not len(own) or not np.isfinite([own, theirs]).all() or not theirs.mean() > 0:
-        return UNKNOWN
+        return NO_MEAN
     ratio = own.mean() / theirs.mean()
     return interval((own - ratio * theirs) / theirs.mean() + (ratio - 1.0))
 
@@ -116,13 +116,12 @@ def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> 
     return rows
 
 
-def smooth(values: Floats, window: int | None = None) -> Floats:
-    """The mean of each value and those before it, ``window`` in all; of fewer at the beginning.
+def smooth(values: Floats) -> Floats:
+    """The mean of each value and those before it, a tenth of all values and at most 5; of fewer at the beginning.
 
-    By default the window is a tenth of the values, at least 1 and at most 5: the end of a short run is not mixed with
-    its beginning.
+    So the end of a short run is not mixed with its beginning.
     """
-    window = max(1, min(WIDEST, len(values) // SHARE)) if window is None else window
+    window = max(1, min(WIDEST, len(values) // SHARE))
     sums = np.convolve(values, np.ones(window))[: len(values)]
     return np.asarray(sums / np.minimum(np.arange(1, len(values) + 1), window), np.float64)
 
