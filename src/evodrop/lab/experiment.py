@@ -153,7 +153,7 @@ def carry_out(
     trials = rate_trials(panel) if tune_rates else []
     panel.tuning_runs()  # what is wrong with a run is an error before a folder is made
     whole = PANELS.get(panel.id)  # the panel of the paper, if this is one or a part of one
-    done, failed = list[Run](), list[RunResult]()
+    done, results = list[Run](), dict[Run, RunResult]()
 
     def run(runs: Sequence[Run], stage: str) -> list[Path]:
         """Do what is not done yet, and show how it goes; the folders of the runs that came to their end."""
@@ -162,16 +162,16 @@ def carry_out(
         known = {"command": command, "panel": whole.id if whole else None, "runs": [one.id for one in done]}
         write_whole(out / DESCRIPTION, json.dumps(known, indent=2).encode() + b"\n")
         with watching(new, out, f"{panel.title}: {stage}") as show:
-            results = run_all(new, out, data, jobs=jobs, on_result=show)
-        failed.extend(result for result in results if result.status == FAILED)
-        lost = {result.run for result in failed}
-        return [out / one.id for one in runs if one not in lost]
+            for result in run_all(new, out, data, jobs=jobs):
+                show(result)
+                results[result.run] = result
+        return [out / one.id for one in runs if results[one].status != FAILED]
 
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         if trials:
             tried = rates_tried(read_curves(run(trials, "choosing rates")))
-            if failed:
+            if failed := [results[one] for one in trials if results[one].status == FAILED]:
                 raise ValueError(f"{len(failed)} of the {len(trials)} trials of rates failed: {failed[0].error}")
             best = {method: own[0].rate for method, own in tried.items()}
             variants = (item._replace(rate=best.get(item.method, item.rate)) for item in panel.variants)
@@ -180,7 +180,8 @@ def carry_out(
         if len(panel.grid) > 1:
             steps = panel.choose_steps(read_curves(run(panel.tuning_runs(), "choosing step sizes") or [out]))
         run(panel.final_runs(steps), "training")
-        ended = [out / one.id for one in done if one not in {result.run for result in failed}]
+        ended = [out / one.id for one in done if results[one].status != FAILED]
+        failed = [results[one] for one in done if results[one].status == FAILED]
         if not ended:
             raise ValueError(f"none of the {len(done)} runs came to its end; the lines above say why")
         return write_findings([out] if whole else ended, out, command, whole), failed

@@ -45,35 +45,19 @@ FRAME = 6  # lines of the screen that are no rows
 BAR = 16  # columns
 
 
-def run_all(
-    runs: Sequence[Run],
-    out: Path,
-    data: Path | None = None,
-    *,
-    jobs: int = 2,
-    on_result: Callable[[RunResult], None] | None = None,
-) -> list[RunResult]:
-    """Do all runs; the result of each, in their order. One that fails is a result too, and the others go on.
+def run_all(runs: Sequence[Run], out: Path, data: Path | None = None, *, jobs: int = 2) -> Iterator[RunResult]:
+    """Do all runs; the result of each, as they end. One that fails is a result too, and the others go on.
 
     A run that is named twice is done once. Data that cannot be read are an error of all runs, and end them.
 
     A run is kept in ``out/<run.id>``. Each of the ``jobs`` is a process with one thread. A ``joblib.parallel_config``
     around the call may choose another backend; its workers have to see ``out`` and the data folder.
     """
-    runs, results = list(dict.fromkeys(runs)), dict[Run, RunResult]()
-    for result in _results(runs, out, data, jobs):
-        results[result.run] = result
-        if on_result is not None:
-            on_result(result)
-    return [results[run] for run in runs]
-
-
-def _results(runs: Sequence[Run], out: Path, data: Any, jobs: int) -> Iterator[RunResult]:
     from joblib import Parallel, delayed
     from joblib.parallel import get_active_backend
 
     rest = list[Run]()
-    for run in runs:
+    for run in dict.fromkeys(runs):
         is_pair = run.dataset.removeprefix(VALIDATION).startswith(PAIR)  # only its contents show whether it is the same
         done = None if is_pair else finished_records(out / run.id, run)
         if done is None:

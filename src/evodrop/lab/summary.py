@@ -87,8 +87,6 @@ def summarise(variants: Mapping[str, Sequence[Curve]], baseline: str | None) -> 
     references = {curve.seed: curve for curve in variants.get(baseline, ())} if baseline is not None else {}
     rows = []
     for label, curves in variants.items():
-        if not curves:
-            continue
         pairs = [(curve, references[curve.seed]) for curve in curves if curve.seed in references]
         (to_training, training_target), (to_test, test_target) = _target(pairs, TRAINING), _target(pairs, TEST)
         own, theirs = (np.array([final_error(pair[side]) for pair in pairs]) for side in (0, 1))
