@@ -389,9 +389,11 @@ def _checked_out(folder: Path) -> Path:
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
     from evodrop.lab.report import show
-    from evodrop.lab.runner import label
 
     show(outcomes)
-    for result in failed:
-        print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
+    if failed:
+        from evodrop.lab.runner import label  # and with it what runs side by side take: a report needs none of that
+
+        for result in failed:
+            print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
     print(f"report: {out / 'report.html'}", flush=True)

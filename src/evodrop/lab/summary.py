@@ -4,7 +4,7 @@ Four definitions carry all of them. *Smoothed*: the mean of the last records, a 
 no lucky record counts and a short run is not averaged away. *Pace*: the error averaged over the run, which is small if
 it falls fast. *The target*: the smoothed error that the baseline has at its end with the same seed; a variant that
 never reaches it is counted with the whole length of its run. *Change*: relative to the baseline, seed by seed, since
-weights and batches of a seed are the same for all.
+weights and batches of a seed are the same for all. Which runs count, and at which step size, is decided here too.
 """
 
 from __future__ import annotations
