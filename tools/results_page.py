@@ -9,6 +9,7 @@ The name of a block is that of a function here, or that of an experiment in resu
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections import Counter
@@ -26,9 +27,9 @@ from evodrop.lab.experiment import read_description
 from evodrop.lab.figures import draw, draw_errors, series
 from evodrop.lab.methods import LINEAR
 from evodrop.lab.panels import OTHER_DATA, PANELS, Panel
+from evodrop.lab.report import VERBS, cells
 from evodrop.lab.store import KEPT
 from evodrop.lab.summary import Interval
-from evodrop.lab.tables import VERBS, cells
 from evodrop.lab.verdicts import UNMEASURED, Outcome, Verdict, outcomes_of
 
 ROOT = Path(__file__).parents[1]
@@ -191,18 +192,15 @@ def seen(curves: Sequence[Curve]) -> tuple[str, str, str]:
 
 
 def error(interval: Interval) -> str:
-    if interval.mean is None:
-        return "diverged"
-    half = interval.half_width
-    return f"{100 * interval.mean:.2f}%" + ("" if half is None else f" ± {100 * half:.2f}")
+    mean, low, high = interval
+    half = "" if math.isnan(low) else f" ± {100 * (high - low) / 2:.2f}"
+    return "diverged" if math.isnan(mean) else f"{100 * mean:.2f}%{half}"
 
 
 def change(interval: Interval) -> str:
-    if interval.mean is None:
-        return "-"
-    if interval.low is None or interval.high is None:
-        return f"{100 * interval.mean:+.1f}%"
-    return f"{100 * interval.mean:+.1f}% ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+    mean, low, high = interval
+    ends = "" if math.isnan(low) else f" ({100 * low:+.1f} to {100 * high:+.1f})"
+    return "-" if math.isnan(mean) else f"{100 * mean:+.1f}%{ends}"
 
 
 # The figures

@@ -19,8 +19,8 @@ from pages import parser_for, renew, table
 from evodrop.lab.curves import read_curves
 from evodrop.lab.experiment import DESCRIPTION, read_description
 from evodrop.lab.panels import PANELS
+from evodrop.lab.report import RANKED, cells
 from evodrop.lab.store import KEPT
-from evodrop.lab.tables import RANKED, cells
 from evodrop.lab.verdicts import Outcome, outcomes_of
 from evodrop.nn.zoo import ZOO
 

@@ -65,9 +65,9 @@ def test_report_makes_the_page_again(folder, capsys):
 
 
 def test_a_run_that_fails_makes_the_exit_code_1_and_the_rest_is_reported(folder, capsys, monkeypatch):
-    whole = runner.records_of
+    whole = runner.training_for
     monkeypatch.setattr(
-        runner, "records_of", lambda run, *rest: whole(run, *rest) if run.method == "standard" else 1 / 0
+        runner, "training_for", lambda run, data: whole(run, data) if run.method == "standard" else 1 / 0
     )
     code, out, err = answer(capsys, *COMPARE)
     assert code == 1
@@ -79,7 +79,7 @@ def test_ctrl_c_is_one_line(folder, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "records_of", interrupted)
+    monkeypatch.setattr(runner, "keep_records", interrupted)
     code, out, err = answer(capsys, *COMPARE)
     assert (code, out, err) == (130, "", "\nevodrop: stopped; the same command goes on from here\n")
 

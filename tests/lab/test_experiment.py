@@ -16,14 +16,13 @@ from rich.console import Console
 
 from evodrop.lab import experiment, runner, training
 from evodrop.lab.claims import CLAIMS
-from evodrop.lab.compare import panel_for
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import DataError
-from evodrop.lab.experiment import carry_out, rate_trials, read_description, reopen
+from evodrop.lab.experiment import carry_out, panel_for, rate_trials, read_description, reopen
 from evodrop.lab.methods import METHODS
 from evodrop.lab.panels import LINEAR_GRID, find_panel
+from evodrop.lab.report import RANKED, cells, show
 from evodrop.lab.store import LockedError, locked, read_records
-from evodrop.lab.tables import RANKED, cells, show
 from evodrop.lab.verdicts import no_longer_held, read_verdicts
 
 NEWS = find_panel("fig1-20news")
@@ -139,7 +138,7 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
     assert {item.method: item.rate for item in outcome.variants if item.method in rated} == {
         method: tried[0].rate for method, tried in outcome.rates.items()
     }
-    errors = {row.label: row.test_error.mean for row in outcome.summaries}
+    errors = {row.label: row.test_error[0] for row in outcome.summaries}
     ranked = [errors[row["method"]] for row in cells(outcome)]
     assert ranked == sorted(errors.values())
     assert len(ranked) == len(METHODS)
@@ -150,18 +149,18 @@ def test_all_methods_are_tuned_alike_and_ranked(tmp_path, monkeypatch):
 
 
 def test_a_failed_run_is_told_and_the_rest_is_reported(tmp_path, monkeypatch):
-    whole = runner.records_of
+    whole = runner.training_for
 
-    def records_of(run, *rest):
+    def training_for(run, data):
         if run.seed == 1:
             raise MemoryError("no room")
-        return whole(run, *rest)
+        return whole(run, data)
 
-    monkeypatch.setattr(runner, "records_of", records_of)
+    monkeypatch.setattr(runner, "training_for", training_for)
     (outcome,), failed = carry_out(dataclasses.replace(SHORT, seeds=2), tmp_path / "some", jobs=1)
     assert [(result.run.seed, result.error) for result in failed] == [(1, "MemoryError: no room")]
     assert outcome.summaries[0].seeds == (0,)
-    monkeypatch.setattr(runner, "records_of", lambda *_: 1 / 0)
+    monkeypatch.setattr(runner, "training_for", lambda *_: 1 / 0)
     with pytest.raises(ValueError, match="none of the 1 runs came to its end"):
         carry_out(SHORT, tmp_path / "none", jobs=1)
 
@@ -232,7 +231,7 @@ def test_a_report_covers_the_finished_runs_of_the_panel_by_whichever_command(dat
     seeds = {row.label: row.seeds for row in outcome.summaries}
     assert seeds == {"standard": (0, 1), "data-dependent": (0, 1, 2), "water-filling": (0, 1)}
     assert "not measured" not in {item.verdict for item in outcome.verdicts}
-    assert outcome.summaries[1].test_change.n == 2
+    assert outcome.summaries[1].pairs == 2
 
 
 def test_claims_that_held_and_hold_no_longer_are_told(done):

@@ -10,9 +10,8 @@ from scipy import sparse
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.figures import COLOURS, LAYERS, POINTS, draw, draw_theory, interactive, save, series, styles_of
-from evodrop.lab.groups import Variant
 from evodrop.lab.methods import METHODS
-from evodrop.lab.panels import PANELS, find_panel
+from evodrop.lab.panels import PANELS, Variant, find_panel
 from evodrop.lab.summary import band_of
 from evodrop.lab.verdicts import outcomes_of
 from evodrop.theory import report
@@ -30,11 +29,12 @@ def outcome(tmp_path):
 
 def test_lines_of_errors_are_the_means_and_bands_over_the_seeds(outcome):
     for kind in ("clean", "noisy", "test"):
-        for line, (label, curves) in zip(series(outcome)["", kind], outcome.curves.items(), strict=True):
+        lines = series(outcome)["", kind]
+        assert [name for name, *_ in lines] == list(outcome.curves)
+        for (x, *ys), curves in zip(lines.values(), outcome.curves.values(), strict=True):
             band = band_of(curves, kind)
-            assert line.name == label
-            np.testing.assert_array_equal(line.x, band[0])
-            for drawn, expected in zip((line.y, line.low, line.high), band[1:], strict=True):
+            np.testing.assert_array_equal(x, band[0])
+            for drawn, expected in zip(ys, band[1:], strict=True):
                 np.testing.assert_allclose(drawn, expected, rtol=1e-6)
 
 
@@ -43,10 +43,11 @@ def test_the_figure_shows_the_means_and_the_bands_and_says_of_what(outcome):
     names = ["standard", "evolutional"]
     for axes, kind in zip(figure.axes, ("clean", "test"), strict=True):
         assert [line.get_label() for line in axes.lines] == names
-        for line, band, own in zip(axes.lines, axes.collections, series(outcome)["", kind], strict=True):
-            np.testing.assert_array_equal(line.get_ydata(), own.y)
+        for line, band, own in zip(axes.lines, axes.collections, series(outcome)["", kind].values(), strict=True):
+            _, y, low, high = own
+            np.testing.assert_array_equal(line.get_ydata(), y)
             edges = band.get_paths()[0].vertices[:, 1]
-            assert (edges.min(), edges.max()) == (own.low.min(), own.high.max())
+            assert (edges.min(), edges.max()) == (low.min(), high.max())
         assert axes.get_xlabel() == "iterations"
     assert [axes.get_ylabel() for axes in figure.axes] == ["training error on clean data", "test error"]
     assert [text.get_text() for text in figure.legends[0].texts] == names
@@ -59,7 +60,7 @@ def test_what_diverged_or_is_unfinished_is_named_and_steps_that_differ(tmp_path)
         curve(tmp_path, [0.5, None], "diverged", seed=1),
         curve(tmp_path, [0.5], "running", seed=0, method="uniform", lr=0.1),
     ]
-    names = [line.name for line in series(outcomes_of(curves)[0])["", "clean"]]
+    names = [name for name, *_ in series(outcomes_of(curves)[0])["", "clean"]]
     assert names == ["standard (step 0.005, 1 of 2 diverged)", "uniform (step 0.1, 1 of 1 unfinished)"]
 
 
@@ -107,9 +108,9 @@ def test_the_axis_ends_where_the_steep_beginning_does_and_short_curves_have_no_s
 
 def test_long_curves_are_thinned_but_keep_their_ends(tmp_path):
     errors = [0.5] * (3 * POINTS)
-    line = series(outcomes_of([curve(tmp_path, errors)])[0])["", "clean"][0]
-    assert len(line.x) == len(line.y) == POINTS
-    assert (line.x[0], line.x[-1]) == (100.0, 100.0 * len(errors))
+    ((x, *ys),) = series(outcomes_of([curve(tmp_path, errors)])[0])["", "clean"].values()
+    assert {len(x), *map(len, ys)} == {POINTS}
+    assert (x[0], x[-1]) == (100.0, 100.0 * len(errors))
 
 
 @pytest.mark.parametrize("panel", PANELS.values(), ids=PANELS)
@@ -162,7 +163,7 @@ def test_many_variants_are_ranked_below_their_curves(tmp_path):
     seeds = [len(line.get_xdata()) for line in ranking.lines if line.get_marker() == "o"]
     assert seeds == [3] * 9
     bars = [tuple(bar.get_segments()[0][:, 0]) for bar in ranking.collections]
-    assert bars == [(max(row.test_error.low, 0.0), row.test_error.high) for row in outcome.ranking]
+    assert bars == [(max(low, 0.0), high) for _, low, high in (row.test_error for row in outcome.ranking)]
 
 
 def test_a_ranking_has_room_for_those_that_diverged(tmp_path):
@@ -176,9 +177,9 @@ def test_few_methods_and_those_of_a_panel_are_not_ranked(tmp_path):
     methods = ["standard", *(f"m{number}" for number in range(8))]
     curves = [curve(tmp_path, [0.5, 0.3 - 0.01 * at], method=method) for at, method in enumerate(methods)]
     lines = series(outcomes_of(curves)[0])["", "ranking"]
-    assert [line.name for line in lines] == methods[::-1]  # the last has the least error
-    assert (lines[0].x, lines[0].y) == (pytest.approx([0.22]), pytest.approx([0.22]))
-    assert np.isnan([lines[0].low, lines[0].high]).all()  # one seed has no interval
+    assert [name for name, *_ in lines] == methods[::-1]  # the last has the least error
+    best = next(iter(lines.values()))
+    np.testing.assert_allclose(best, [[0.22], [0.22], [np.nan], [np.nan]])  # one seed has no interval
     assert ("", "ranking") not in series(outcomes_of(curves[:8])[0])
     assert ("", "ranking") not in series(outcomes_of(curves, find_panel("fig2-mnist"))[0])
 
@@ -191,12 +192,14 @@ def test_layers_are_shares_of_their_units_and_deciles_of_their_probabilities(tmp
     write_run(tmp_path, records, method="evolutional")
     plots = series(outcomes_of(read_curves([tmp_path]))[0])
     for kind in ("dead", "effective", "kept"):
-        assert plots["drop", kind][0].y == pytest.approx([seen[kind] / 64] * 2, rel=1e-6)
-    np.testing.assert_allclose(plots["drop", "noise"][0].y, [np.nan, seen["noise"]], rtol=1e-6)
-    (line,) = plots["drop", "probs"]
-    assert (line.x.tolist(), line.y.shape) == ([100.0, 200.0], (11, 2))
+        ((_, y),) = plots["drop", kind].values()
+        assert y == pytest.approx([seen[kind] / 64] * 2, rel=1e-6)
+    ((_, noise),) = plots["drop", "noise"].values()
+    np.testing.assert_allclose(noise, [np.nan, seen["noise"]], rtol=1e-6)
+    ((x, deciles),) = plots["drop", "probs"].values()
+    assert (x.tolist(), deciles.shape) == ([100.0, 200.0], (11, 2))
     expected = np.linspace(0, 2, 11) if quantiles > 1 else np.ones(11)  # 1 is the mean of the units
-    np.testing.assert_allclose(line.y[:, 0], expected, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(deciles[:, 0], expected, rtol=1e-6, atol=1e-7)
 
 
 def test_what_is_never_known_has_no_line(tmp_path):
@@ -206,8 +209,8 @@ def test_what_is_never_known_has_no_line(tmp_path):
     write_run(tmp_path, [record(1, layers=[layer("drop", 0.5)], status="finished")], method="evolutional")
     plots = series(outcomes_of(read_curves([tmp_path]))[0])
     assert [kind for _, kind in plots] == ["probs", *LAYERS]
-    assert [line.name for line in plots["drop", "kept"]] == ["evolutional"]
-    assert [line.name for line in plots["drop", "dead"]] == ["evolutional", "gaussian"]
+    assert [name for name, *_ in plots["drop", "kept"]] == ["evolutional"]
+    assert [name for name, *_ in plots["drop", "dead"]] == ["evolutional", "gaussian"]
 
 
 def test_probabilities_open_on_the_challenger(tmp_path):

@@ -12,11 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from evodrop.lab.compare import panel_for
-from evodrop.lab.experiment import rate_trials
-from evodrop.lab.groups import Variant
+from evodrop.lab.experiment import panel_for, rate_trials
 from evodrop.lab.methods import _import, import_own, stamped
 from evodrop.lab.networks import build_network
+from evodrop.lab.panels import Variant
 from evodrop.lab.training.network import layer_statistics
 
 SOURCE = """

@@ -5,9 +5,8 @@ from helpers.synthetic import curve, write_errors
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.data import DATASETS, held_out
-from evodrop.lab.groups import key_of
 from evodrop.lab.methods import LINEAR
-from evodrop.lab.panels import CHOICES, DEEP_GRID, LINEAR_GRID, OTHER_DATA, PANELS, find_panel
+from evodrop.lab.panels import CHOICES, DEEP_GRID, LINEAR_GRID, OTHER_DATA, PANELS, Variant, find_panel, key_of
 from evodrop.linear import PAPER_GRID
 
 IDS = """
@@ -244,3 +243,19 @@ def test_a_quick_look_is_short_and_what_is_asked_for_goes_before_it():
 def test_bad_options_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         MNIST.cut(**options).tuning_runs()
+
+
+def test_options_that_change_nothing_for_a_method_do_not_set_runs_apart(tmp_path):
+    assert key_of(curve(tmp_path, [0.5], match="noise")) == key_of(curve(tmp_path, [0.5]))
+    assert key_of(curve(tmp_path, [0.5], method="none", rate=0.2)) == key_of(curve(tmp_path, [0.5], method="none"))
+    assert key_of(curve(tmp_path, [0.5], rate=0.2)) != key_of(curve(tmp_path, [0.5]))
+    matched = curve(tmp_path, [0.5], method="evolutional", match="noise")
+    assert key_of(matched) != key_of(curve(tmp_path, [0.5], method="evolutional"))
+
+
+def test_variants_are_described():
+    assert Variant("e", "mnist", "evolutional").words == "the paper's: k draws among the units, strong ones more likely"
+    matched = Variant("m", "linear", "data-dependent", "noise", added=True)
+    assert matched.words.endswith("gives the noise level of standard dropout; not in the paper")
+    assert Variant("s", "mnist", "standard", "noise").words.endswith("with the same chance")  # no match there
+    assert Variant("x", "mnist", "unheard of").words == "unheard of"

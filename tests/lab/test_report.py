@@ -13,9 +13,8 @@ from evodrop.lab.curves import read_curves
 from evodrop.lab.experiment import write_findings
 from evodrop.lab.figures import series
 from evodrop.lab.panels import find_panel
-from evodrop.lab.report import make_page
+from evodrop.lab.report import make_page, sentences
 from evodrop.lab.store import RecordsError, keep_records
-from evodrop.lab.tables import sentences
 from evodrop.lab.verdicts import outcomes_of
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -101,7 +100,7 @@ def test_the_table_has_the_numbers_of_the_summary(runs, tmp_path):
     words = " ".join(page.words)
     assert "evodrop compare 'a b'" in words
     for row in outcome.summaries:
-        assert f"{100 * row.test_error.mean:.2f}%\N{NO-BREAK SPACE}±" in words
+        assert f"{100 * row.test_error[0]:.2f}%\N{NO-BREAK SPACE}±" in words
         assert f"{row.targets['to_training'][0]:,.0f}" in words
     assert "claims" not in page.ids  # the paper makes none about these runs
 
@@ -182,7 +181,7 @@ def test_what_the_training_writes_the_report_reads(tmp_path):
         list(keep_records(training, tmp_path / "runs" / training.run.id))
     outcome = outcomes_of(read_curves([tmp_path / "runs"]))[0]
     assert [row.label for row in outcome.summaries] == ["none", "standard", "evolutional"]
-    assert all(row.test_error.n == 1 and row.seconds > 0 and not row.unfinished for row in outcome.summaries)
+    assert all(len(row.seeds) == 1 and row.seconds > 0 and not row.unfinished for row in outcome.summaries)
     assert len(series(outcome)) == 3 + 2 * 5
     page = Page(without_plotly(report([tmp_path / "runs"], tmp_path, command="evodrop compare")))
     assert page.open == []

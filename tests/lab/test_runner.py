@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import lru_cache
 from pathlib import Path
 
 import joblib
@@ -17,9 +18,13 @@ from helpers import sparse_text
 from evodrop.lab import runner, store, training
 from evodrop.lab.data import DataError, load
 from evodrop.lab.run import Run
-from evodrop.lab.runner import records_of, run_all
-from evodrop.lab.store import LockedError, locked
-from evodrop.lab.training import load_once, whole_paths
+from evodrop.lab.store import keep_records, locked
+from evodrop.lab.training import load_once, training_for, whole_paths
+
+
+def run_all(*given, **options):
+    """The results as a list, when all runs have ended."""
+    return list(runner.run_all(*given, **options))
 
 
 def digits(**fields):
@@ -37,9 +42,8 @@ def test_processes_threads_and_one_after_the_other_make_the_same_records(tmp_pat
     assert [(result.run, result.status) for result in results] == [(run, "finished") for run in runs]
     with joblib.parallel_config(backend="threading"):
         run_all(runs, tmp_path / "threading", jobs=2)
-    told = []
-    run_all(runs, tmp_path / "processes", jobs=2, on_result=told.append)
-    assert {result.run for result in told} == set(runs)
+    results = run_all(runs, tmp_path / "processes", jobs=2)
+    assert {result.run for result in results} == set(runs)
     for run in runs:
         for folder in ("threading", "processes"):
             assert records(tmp_path / "one", run) == records(tmp_path / folder, run)
@@ -70,7 +74,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(tmp_path):
 
 def test_a_warning_of_a_run_is_a_remark(tmp_path):
     folder = tmp_path / digits().id
-    next(stream := records_of(digits(), load("digits"), folder))
+    next(stream := keep_records(training_for(digits(), load("digits")), folder))
     stream.close()
     (folder / "checkpoint.bin").write_bytes(b"nonsense")
     (result,) = run_all([digits()], tmp_path, jobs=1)
@@ -88,11 +92,6 @@ def test_linear_runs_go_side_by_side_too_and_notice_other_data(tmp_path):
     assert "holds another run: its data is" in run_all(runs, tmp_path / "out", jobs=1)[0].error
 
 
-def test_one_runner_a_folder(tmp_path):
-    with locked(tmp_path), pytest.raises(LockedError, match=f"is being written by process {os.getpid()}"):
-        run_all([digits()], tmp_path, jobs=1)
-
-
 def test_a_run_that_another_process_holds_is_waited_for_and_then_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "PATIENCE", 0.3)
     (tmp_path / digits().id).mkdir()
@@ -103,9 +102,8 @@ def test_a_run_that_another_process_holds_is_waited_for_and_then_reported(tmp_pa
 
 
 def test_data_reach_a_worker_by_name_and_are_loaded_once(tmp_path, monkeypatch):
-    loaded, load_data = [], training.load
-    monkeypatch.setattr(training, "load", lambda *given: loaded.append(given) or load_data(*given))
-    training._load.cache_clear()
+    loaded = []
+    monkeypatch.setattr(training, "_load", lru_cache(1)(lambda *given: loaded.append(given) or load(*given)))
     run_all([digits(seed=seed) for seed in (0, 1, 2)], tmp_path, "some/where", jobs=1)
     assert loaded == [("digits", Path("some/where").absolute())]
 
@@ -145,14 +143,14 @@ def test_finished_linear_runs_on_named_data_need_no_data(tmp_path, monkeypatch):
 
 
 def test_a_warning_is_one_remark_however_often_it_comes(tmp_path, monkeypatch):
-    whole = runner.records_of
+    whole = runner.training_for
 
-    def records_of(*given):
+    def training_for(*given):
         for _ in range(3):
             warnings.warn("hot", RuntimeWarning, 1)
         return whole(*given)
 
-    monkeypatch.setattr(runner, "records_of", records_of)
+    monkeypatch.setattr(runner, "training_for", training_for)
     assert run_all([digits()], tmp_path, jobs=1)[0].remarks == ("hot",)
 
 
@@ -194,7 +192,7 @@ def test_a_worker_that_is_killed_costs_its_run_a_second_try(tmp_path, times, tol
         assert "standard finished None" in answer.stdout.splitlines()
         fields = {"dataset": "digits", "network": "digits", "seed": 0, "lr": 0.01, "epochs": 2, "eval_every": 5}
         run = Run(method="uniform", **fields)
-        runner.run_all([run], tmp_path / "alone", jobs=1)
+        run_all([run], tmp_path / "alone", jobs=1)
         killed, alone = ((tmp_path / out / run.id / "records.jsonl").read_bytes() for out in ("out", "alone"))
         assert killed == alone
 
@@ -244,7 +242,7 @@ runs = [Run(seed=seed, **fields) for seed in (0, 1)]
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     try:
-        run_all(runs, Path(sys.argv[1]), jobs=2)
+        list(run_all(runs, Path(sys.argv[1]), jobs=2))
     except KeyboardInterrupt:
         sys.exit("stopped")
 """

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from helpers.synthetic import curve, write_errors
 
 from evodrop.lab.claims import CLAIMS, Claim
 from evodrop.lab.curves import read_curve
-from evodrop.lab.panels import find_panel
-from evodrop.lab.summary import Interval, Summary
+from evodrop.lab.panels import Variant, find_panel
+from evodrop.lab.summary import NO_MEAN, Summary
 from evodrop.lab.verdicts import (
     judge,
     judge_panel,
@@ -16,11 +17,11 @@ from evodrop.lab.verdicts import (
     outcomes_of,
     rates_tried,
     read_verdicts,
+    variants_of,
     write_verdicts,
 )
 
 MNIST = find_panel("fig2-mnist")
-UNKNOWN = Interval(None, None, None, 0)
 
 
 def claim(**changes):
@@ -29,7 +30,7 @@ def claim(**changes):
 
 
 def summary(**changes):
-    row = Summary("e", 0.1, (0, 1, 2), *[UNKNOWN] * 8, {}, None, 0, 0)
+    row = Summary("e", 0.1, (0, 1, 2), 3, *[NO_MEAN] * 8, {}, None, 0, 0)
     return row._replace(**changes)
 
 
@@ -50,7 +51,7 @@ def verdict(of, row, baseline=None):
     ],
 )
 def test_less_is_judged_by_the_whole_interval(low, high, below, expected):
-    row = summary(test_change=Interval((low + high) / 2, low, high, 3))
+    row = summary(test_change=((low + high) / 2, low, high))
     assert verdict(claim(below=below), row) == expected
 
 
@@ -65,12 +66,12 @@ def test_less_is_judged_by_the_whole_interval(low, high, below, expected):
     ],
 )
 def test_alike_is_judged_by_the_whole_interval(low, high, expected):
-    row = summary(test_difference=Interval((low + high) / 2, low, high, 3))
+    row = summary(test_difference=((low + high) / 2, low, high))
     assert verdict(claim(metric="test_difference", within=0.02), row) == expected
 
 
 def test_one_seed_decides_nothing():
-    found = judge(claim(), summary(test_change=Interval(-0.9, None, None, 1)), summary())
+    found = judge(claim(), summary(test_change=(-0.9, math.nan, math.nan), pairs=1), summary())
     assert (found.verdict, found.measured) == (
         "inconclusive",
         "test error at the end: -90.0% in one seed, which has no interval",
@@ -78,17 +79,17 @@ def test_one_seed_decides_nothing():
 
 
 def test_what_diverged_or_has_no_partner_decides_nothing():
-    found = judge(claim(), summary(test_change=Interval(None, None, None, 3)), summary())
+    found = judge(claim(), summary(), summary())
     assert (found.verdict, found.measured) == (
         "inconclusive",
         "test error at the end: unknown, since a run diverged, or the baseline is 0",
     )
-    assert "no seed was run with both" in judge(claim(), summary(), summary()).measured
+    assert "no seed was run with both" in judge(claim(), summary(pairs=0), summary()).measured
 
 
 @pytest.mark.parametrize("who", ["challenger", "baseline"])
 def test_what_is_not_finished_decides_nothing(who):
-    row, late = summary(test_change=Interval(-0.5, -0.6, -0.4, 3)), summary(unfinished=2)
+    row, late = summary(test_change=(-0.5, -0.6, -0.4)), summary(unfinished=2)
     found = judge(claim(), late, row) if who == "challenger" else judge(claim(), row, late)
     assert (found.verdict, found.measured) == ("inconclusive", "2 runs are not finished")
     assert judge(claim(), summary(unfinished=1), summary()).measured == "1 run is not finished"
@@ -106,7 +107,7 @@ def test_what_is_not_finished_decides_nothing(who):
     ],
 )
 def test_how_soon_is_judged_by_the_interval_and_says_how_many_never_reached_it(metric, low, high, reached, expected):
-    row = summary(**{metric: Interval((low + high) / 2, low, high, 3)}, targets={metric: (None, reached, 3)})
+    row = summary(**{metric: ((low + high) / 2, low, high)}, targets={metric: (math.nan, reached, 3)})
     found = judge(claim(metric=metric, below=-1 / 3), row, summary())
     assert found.verdict == expected
     assert found.measured.endswith(
@@ -266,7 +267,7 @@ def test_tuning_runs_are_kept_but_do_not_count(tmp_path):
     found = outcomes_of(curves)[0]
     assert len(found.runs) == 2
     assert [item.lr for item in found.curves["standard"]] == [0.01]
-    assert found.summaries[0].test_error.n == 1
+    assert len(found.summaries[0].seeds) == 1
 
 
 def test_what_was_shortened_is_read_from_the_records(tmp_path):
@@ -344,3 +345,34 @@ def test_the_challenger_is_the_panels_or_the_papers_method(tmp_path):
 def test_linear_models_count_examples(tmp_path):
     assert outcomes_of([curve(tmp_path, [0.5])])[0].clock == "iterations"
     assert outcomes_of([curve(tmp_path, [0.5], network="linear")])[0].clock == "examples seen"
+
+
+def test_variants_are_named_by_what_they_differ_in(tmp_path):
+    curves = [
+        curve(tmp_path, [0.5], method="water-filling"),
+        curve(tmp_path, [0.5], method="evolutional", match="noise"),
+        curve(tmp_path, [0.5], method="evolutional"),
+        curve(tmp_path, [0.5], method="data-dependent", match="distinct"),
+        curve(tmp_path, [0.5]),
+    ]
+    names = ["standard", "evolutional", "evolutional, matched noise", "water-filling", "data-dependent, matched units"]
+    assert [variant.label for variant in variants_of(curves)] == names
+    curves += [curve(tmp_path, [0.5], rate=0.2), curve(tmp_path, [0.5], network="other", method="none")]
+    labels = [variant.label for variant in variants_of(curves)]
+    assert labels[:3] == ["none in other", "standard, rate 0.2 in mnist", "standard, rate 0.5 in mnist"]
+    assert len(set(labels)) == 7
+
+
+def test_a_method_without_a_rate_is_not_another_rate(tmp_path):
+    curves = [curve(tmp_path, [0.5], method="none"), curve(tmp_path, [0.5], rate=0.2)]
+    assert [variant.label for variant in variants_of(curves)] == ["none", "standard"]
+    curves.append(curve(tmp_path, [0.5], method="uniform", rate=0.35))
+    assert [item.label for item in variants_of(curves)] == ["none", "standard, rate 0.2", "uniform, rate 0.35"]
+
+
+def test_known_variants_keep_their_names_and_come_first(tmp_path):
+    known = [Variant("BN", "mnist", "none"), Variant("e", "mnist", "evolutional")]
+    curves = [curve(tmp_path, [0.5]), curve(tmp_path, [0.5], method="evolutional"), curve(tmp_path, [0.5], seed=1)]
+    found = {variant.label: own for variant, own in variants_of(curves, known).items()}
+    assert list(found) == ["e", "standard"]
+    assert (found["e"], found["standard"]) == ([curves[1]], [curves[0], curves[2]])

@@ -104,8 +104,7 @@ def compare(
     with _leading(data, cluster) as leads:
         if not leads:
             return
-        from evodrop.lab.compare import panel_for
-        from evodrop.lab.experiment import carry_out
+        from evodrop.lab.experiment import carry_out, panel_for
 
         name = dataset
         if dataset.startswith("svm:"):  # svm:web/train.svm,web/test.svm is web-train
@@ -389,10 +388,12 @@ def _checked_out(folder: Path) -> Path:
 
 def _show(outcomes: list[Outcome], failed: list[RunResult], out: Path) -> None:
     """Print what was found, the failures on stderr, and last of all where the report is."""
-    from evodrop.lab.live import label
-    from evodrop.lab.tables import show
+    from evodrop.lab.report import show
 
     show(outcomes)
-    for result in failed:
-        print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
+    if failed:
+        from evodrop.lab.runner import label  # and with it what runs side by side take: a report needs none of that
+
+        for result in failed:
+            print(f"evodrop: {label(result.run)} failed: {result.error}", file=sys.stderr)
     print(f"report: {out / 'report.html'}", flush=True)

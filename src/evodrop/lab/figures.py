@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, cycle, product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from evodrop.lab.groups import Variant
+from evodrop.lab.panels import Variant
 from evodrop.lab.store import write_whole
 from evodrop.lab.summary import band_of, final_error
 from evodrop.lab.verdicts import Outcome
@@ -47,24 +47,8 @@ TITLES = {  # of the plots, by kind
 }
 POINTS = 400  # of a line: more than a screen shows
 PIXELS = 2000  # points of a sorted curve: a million units draw as fast as a thousand
+Lines = Mapping[tuple[str, str, str], tuple[Any, ...]]  # the name of each method, its colour and dash: its numbers
 UNDATED: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}  # same curves, same file
-
-
-class Line(NamedTuple):
-    """One method in a plot.
-
-    Over the iterations ``x`` it is ``y``, within a band from ``low`` to ``high`` if it has one. In a ranking ``x`` are
-    the errors of the seeds, and the rest is their mean and its interval. Of probabilities ``y`` has the eleven deciles,
-    from the weakest unit to the strongest.
-    """
-
-    name: str
-    colour: str
-    dash: str
-    x: Any
-    y: Any
-    low: Any = None
-    high: Any = None
 
 
 def styles_of(variants: Sequence[Variant]) -> dict[str, tuple[str, str]]:
@@ -84,26 +68,28 @@ def styles_of(variants: Sequence[Variant]) -> dict[str, tuple[str, str]]:
     return styles
 
 
-def series(outcome: Outcome) -> dict[tuple[str, str], list[Line]]:
+def series(outcome: Outcome) -> dict[tuple[str, str], Lines]:
     """Every plot of an outcome, by layer and kind: its errors, a ranking if it has many methods, and dropout layers.
 
-    The kind is a key of :data:`TITLES`; what is not of a layer has "" in its place. Lines of errors are means over the
-    seeds, bands go from the least to the largest seed. Layers are those of the first seed; what is never known of a
-    method, such as the noise of one whose law has no formula, has no line.
+    The kind is a key of :data:`TITLES`; what is not of a layer has "" in its place. Errors have the iterations, the
+    mean over the seeds, and a band from the least to the largest seed; a ranking the errors of the seeds, their mean
+    and its interval. Layers are those of the first seed, over the iterations; probabilities have eleven deciles, from
+    the weakest unit to the strongest. What is never known of a method, such as the noise of one whose law has no
+    formula, has no line.
     """
     styles, names = styles_of(outcome.variants), _names(outcome)
-    plots: dict[tuple[str, str], list[Line]] = {("", kind): [] for kind in (*ERRORS, "ranking")}
+    plots: dict[tuple[str, str], dict[Any, Any]] = {("", kind): {} for kind in (*ERRORS, "ranking")}
     for kind in ERRORS:
         for label, curves in outcome.curves.items():
             if (band := band_of(curves, kind)) is not None:
-                plots["", kind].append(_line(names[label], styles[label], *band))
+                plots["", kind][names[label], *styles[label]] = _thinned(*band)
     for row in outcome.ranking if outcome.is_ranked else []:
-        errors = [error for curve in outcome.curves[row.label] if (error := final_error(curve)) is not None]
-        mean = (np.array([value], np.float64) for value in row.test_error[:3])  # None becomes nan
-        plots["", "ranking"].append(Line(names[row.label], *styles[row.label], np.array(errors), *mean))
+        errors = np.array([final_error(curve) for curve in outcome.curves[row.label]])
+        mean = (np.array([value]) for value in row.test_error)
+        plots["", "ranking"][names[row.label], *styles[row.label]] = errors[np.isfinite(errors)], *mean
     first = {label: curves[0] for label, curves in outcome.curves.items()}
     for name in dict.fromkeys(layer["name"] for curve in first.values() for record in curve.layers for layer in record):
-        plots |= {(name, kind): [] for kind in ("probs", *LAYERS)}
+        plots |= {(name, kind): {} for kind in ("probs", *LAYERS)}
         for label, curve in first.items():
             pairs = zip(curve.iterations, curve.layers, strict=True)
             seen = [(at, layer) for at, record in pairs for layer in record if layer["name"] == name]
@@ -111,17 +97,17 @@ def series(outcome: Outcome) -> dict[tuple[str, str], list[Line]]:
             for kind in LAYERS:
                 y = np.array([dict(layer)[kind] for _, layer in seen], np.float64)
                 if np.isfinite(y).any():
-                    plots[name, kind].append(_line(label, styles[label], x, y if kind == "noise" else y / units))
+                    plots[name, kind][label, *styles[label]] = _thinned(x, y if kind == "noise" else y / units)
             if seen and all(layer["probs"] for _, layer in seen):  # as many quantiles as a record may have
                 deciles = np.array([np.quantile(layer["probs"], np.linspace(0, 1, 11)) for _, layer in seen]).T
-                plots[name, "probs"].append(_line(label, styles[label], x, deciles * units))
+                plots[name, "probs"][label, *styles[label]] = _thinned(x, deciles * units)
     return {key: lines for key, lines in plots.items() if lines}
 
 
-def _line(name: str, style: tuple[str, str], x: Any, *values: Any) -> Line:
-    """A line of at most :data:`POINTS` points, evenly spread, both ends among them."""
+def _thinned(x: Any, *values: Any) -> tuple[Any, ...]:
+    """At most :data:`POINTS` points, evenly spread, both ends among them."""
     some = np.linspace(0, len(x) - 1, min(len(x), POINTS)).round().astype(np.int64)
-    return Line(name, *style, x[some], *(value[..., some].astype(np.float32) for value in values))
+    return x[some], *(value[..., some].astype(np.float32) for value in values)
 
 
 def _names(outcome: Outcome) -> dict[str, str]:
@@ -135,16 +121,16 @@ def _names(outcome: Outcome) -> dict[str, str]:
     return names
 
 
-def _highest(lines: Sequence[Line]) -> float:
+def _highest(lines: Lines) -> float:
     """Where the axis of errors ends: at the largest error after a fifth of the way.
 
     Before it errors fall so steeply that all the rest would look flat. Curves that end before it have no say.
     """
-    start = max((line.x[-1] for line in lines), default=0.0) / 5
-    return 1.1 * max((float(line.high[line.x >= start].max(initial=0)) for line in lines), default=0.0) or 1.0
+    start = max((x[-1] for x, *_ in lines.values()), default=0.0) / 5
+    return 1.1 * max((float(high[x >= start].max(initial=0)) for x, *_, high in lines.values()), default=0.0) or 1.0
 
 
-def interactive(kind: str, lines: Sequence[Line], name: str, outcome: Outcome) -> str:
+def interactive(kind: str, lines: Lines, name: str, outcome: Outcome) -> str:
     """A plot of :func:`series` as HTML, for a page that has plotly's script and style sheet; the name is its id there.
 
     Its colours are those of the lines alone: the page gives it the others.
@@ -164,7 +150,8 @@ def interactive(kind: str, lines: Sequence[Line], name: str, outcome: Outcome) -
         "height": (380 if kind in ERRORS else 340) + 24 * max(0, len(lines) - 6),
     }
     figure = go.Figure(layout={"template": go.layout.Template(layout=layout)})
-    escaped = [line._replace(name=html.escape(line.name, quote=False)) for line in lines]  # plotly reads some HTML
+    # plotly reads some HTML
+    escaped = {(html.escape(label, quote=False), colour, dash): own for (label, colour, dash), own in lines.items()}
     if kind == "ranking":
         _add_ranking(figure, escaped, outcome)
     elif kind == "probs":
@@ -175,60 +162,60 @@ def interactive(kind: str, lines: Sequence[Line], name: str, outcome: Outcome) -
     return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))
 
 
-def _add_lines(figure: Any, lines: Sequence[Line], kind: str, with_bands: bool) -> None:
+def _add_lines(figure: Any, lines: Lines, kind: str, with_bands: bool) -> None:
     digits = ".4g" if kind == "noise" else ".2%"
-    for line in lines:
-        own = {"legendgroup": line.name, "mode": "lines"}
-        if line.low is not None and with_bands:
-            figure.add_scatter(**_band(line, line.low, line.high), **own)
-        look = {"color": line.colour, "dash": line.dash, "width": 2}
-        figure.add_scatter(x=line.x, y=line.y, name=line.name, line=look, hovertemplate=f"%{{y:{digits}}}", **own)
+    for (name, colour, dash), (x, y, *band) in lines.items():
+        own = {"legendgroup": name, "mode": "lines"}
+        if band and with_bands:
+            figure.add_scatter(**_band(colour, x, *band), **own)
+        look = {"color": colour, "dash": dash, "width": 2}
+        figure.add_scatter(x=x, y=y, name=name, line=look, hovertemplate=f"%{{y:{digits}}}", **own)
     figure.update_layout(showlegend=True)
     figure.update_yaxes(tickformat="" if kind == "noise" else "~%")
     if kind in ERRORS:
         figure.update_yaxes(range=[0, _highest(lines)])
 
 
-def _add_ranking(figure: Any, lines: Sequence[Line], outcome: Outcome) -> None:
-    for line, row in zip(lines, outcome.ranking, strict=True):
-        own = {"name": line.name, "mode": "markers", "hovertemplate": "%{x:.2%}"}
-        bar = {"array": line.high - line.y, "arrayminus": line.y - np.maximum(line.low, 0), "width": 0}
-        mark = {"color": line.colour, "size": 14, "symbol": "line-ns", "line": {"color": line.colour, "width": 3}}
-        figure.add_scatter(x=line.y, y=[line.name], marker=mark, error_x=bar | {"color": line.colour}, **own)
-        dots = {"color": line.colour, "size": 7, "opacity": 0.7}
-        figure.add_scatter(x=line.x, y=[line.name] * len(line.x), marker=dots, **own)
-        if row.label == outcome.baseline and np.isfinite(line.y[0]):
-            figure.add_vline(x=line.y[0], line={"color": REFERENCE, "width": 1})
+def _add_ranking(figure: Any, lines: Lines, outcome: Outcome) -> None:
+    for ((name, colour, _), (errors, mean, low, high)), row in zip(lines.items(), outcome.ranking, strict=True):
+        own = {"name": name, "mode": "markers", "hovertemplate": "%{x:.2%}"}
+        bar = {"array": high - mean, "arrayminus": mean - np.maximum(low, 0), "width": 0}
+        mark = {"color": colour, "size": 14, "symbol": "line-ns", "line": {"color": colour, "width": 3}}
+        figure.add_scatter(x=mean, y=[name], marker=mark, error_x=bar | {"color": colour}, **own)
+        dots = {"color": colour, "size": 7, "opacity": 0.7}
+        figure.add_scatter(x=errors, y=[name] * len(errors), marker=dots, **own)
+        if row.label == outcome.baseline and np.isfinite(mean[0]):
+            figure.add_vline(x=mean[0], line={"color": REFERENCE, "width": 1})
     figure.update_layout(hovermode="closest", showlegend=False, height=60 + 26 * len(lines))
     figure.update_xaxes(title="", tickformat="~%")
     figure.update_yaxes(type="category", autorange="reversed")
 
 
-def _add_fans(figure: Any, lines: Sequence[Line], outcome: Outcome) -> None:
+def _add_fans(figure: Any, lines: Lines, outcome: Outcome) -> None:
     """The deciles of a method as nested bands around the median; a menu chooses the method."""
-    challenger = html.escape(outcome.challenger or "", quote=False)
-    shown = next((at for at, line in enumerate(lines) if line.name == challenger), 0)
-    for at, line in enumerate(lines):
+    challenger, names = html.escape(outcome.challenger or "", quote=False), [name for name, *_ in lines]
+    shown = names.index(challenger) if challenger in names else 0
+    for at, ((_, colour, _), (x, deciles)) in enumerate(lines.items()):
         own = {"visible": at == shown, "mode": "lines"}
-        for low, high in zip(line.y[:5], line.y[:5:-1], strict=True):
-            figure.add_scatter(**_band(line, low, high), **own)
-        for decile, name in ((10, "strongest unit"), (5, "median unit"), (0, "weakest unit")):
-            look = {"color": line.colour, "width": 2 if decile == 5 else 1}
-            figure.add_scatter(x=line.x, y=line.y[decile], name=name, line=look, hovertemplate="%{y:.3g}", **own)
+        for low, high in zip(deciles[:5], deciles[:5:-1], strict=True):
+            figure.add_scatter(**_band(colour, x, low, high), **own)
+        for decile, unit in ((10, "strongest unit"), (5, "median unit"), (0, "weakest unit")):
+            look = {"color": colour, "width": 2 if decile == 5 else 1}
+            figure.add_scatter(x=x, y=deciles[decile], name=unit, line=look, hovertemplate="%{y:.3g}", **own)
     chosen = np.repeat(np.eye(len(lines), dtype=bool), len(figure.data) // len(lines), axis=1).tolist()
     buttons = [
-        {"label": line.name, "method": "restyle", "args": ["visible", visible]}
-        for line, visible in zip(lines, chosen, strict=True)
+        {"label": name, "method": "restyle", "args": ["visible", visible]}
+        for name, visible in zip(names, chosen, strict=True)
     ]
     menu = {"buttons": buttons, "active": shown, "showactive": False, "x": 0, "xanchor": "left", "y": 1.02}
     figure.update_layout(showlegend=False, updatemenus=[menu | {"yanchor": "bottom"}])
-    top = max(min(line.y[10].max(), 3 * line.y[9].max()) for line in lines)  # a few strong units may go beyond
-    figure.update_yaxes(range=[0, 1.1 * float(top)])
+    top = max(min(deciles[10].max(), 3 * deciles[9].max()) for _, deciles in lines.values())
+    figure.update_yaxes(range=[0, 1.1 * float(top)])  # a few strong units may go beyond
 
 
-def _band(line: Line, low: Any, high: Any) -> dict[str, Any]:
-    edges = {"x": np.concatenate([line.x, line.x[::-1]]), "y": np.concatenate([high, low[::-1]])}
-    look = {"fill": "toself", "fillcolor": line.colour, "opacity": 0.18, "line": {"width": 0}}
+def _band(colour: str, x: Any, low: Any, high: Any) -> dict[str, Any]:
+    edges = {"x": np.concatenate([x, x[::-1]]), "y": np.concatenate([high, low[::-1]])}
+    look = {"fill": "toself", "fillcolor": colour, "opacity": 0.18, "line": {"width": 0}}
     return edges | look | {"showlegend": False, "hoverinfo": "skip"}
 
 
@@ -245,17 +232,18 @@ def draw(outcome: Outcome) -> Any:
     figure = Figure(figsize=(10, sum(heights)), layout="constrained")
     above, *below = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axes, kind in zip(above.subplots(1, 2), ("clean", "test"), strict=True):
-        draw_errors(axes, plots.get(("", kind), []), with_bands=not below)
+        draw_errors(axes, plots.get(("", kind), {}), with_bands=not below)
         axes.set(xlabel=outcome.clock, ylabel=ERRORS[kind])
     if below:  # the names of the ranking are the legend
         axes, lines = below[0].subplots(), plots["", "ranking"]
-        for height, (line, row) in enumerate(zip(lines, outcome.ranking, strict=True)):
-            axes.plot(line.x, [height] * len(line.x), "o", color=line.colour, markersize=3, alpha=0.6)
-            axes.plot(line.y, [height], "|", color=line.colour, markersize=12, markeredgewidth=2)
-            axes.hlines(height, np.maximum(line.low, 0), line.high, line.colour, DASHES[line.dash], linewidth=2)
+        for height, (line, row) in enumerate(zip(lines.items(), outcome.ranking, strict=True)):
+            (_, colour, dash), (errors, mean, low, high) = line
+            axes.plot(errors, [height] * len(errors), "o", color=colour, markersize=3, alpha=0.6)
+            axes.plot(mean, [height], "|", color=colour, markersize=12, markeredgewidth=2)
+            axes.hlines(height, np.maximum(low, 0), high, colour, DASHES[dash], linewidth=2)
             if row.label == outcome.baseline:
-                axes.axvline(line.y[0], color=REFERENCE, linewidth=0.8, zorder=0)
-        axes.set(yticks=range(len(lines)), yticklabels=[line.name for line in lines], xlabel=TITLES["ranking"])
+                axes.axvline(mean[0], color=REFERENCE, linewidth=0.8, zorder=0)
+        axes.set(yticks=range(len(lines)), yticklabels=[name for name, *_ in lines], xlabel=TITLES["ranking"])
         axes.invert_yaxis()
         axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     else:
@@ -267,14 +255,14 @@ def draw(outcome: Outcome) -> Any:
     return figure
 
 
-def draw_errors(axes: Any, lines: Sequence[Line], with_bands: bool = True) -> None:
+def draw_errors(axes: Any, lines: Lines, with_bands: bool = True) -> None:
     """Errors over the iterations, in matplotlib's axes."""
     from matplotlib.ticker import PercentFormatter
 
-    for line in lines:
-        axes.plot(line.x, line.y, color=line.colour, linestyle=DASHES[line.dash], label=line.name)
+    for (name, colour, dash), (x, y, low, high) in lines.items():
+        axes.plot(x, y, color=colour, linestyle=DASHES[dash], label=name)
         if with_bands:
-            axes.fill_between(line.x, line.low, line.high, color=line.colour, alpha=0.15, linewidth=0)
+            axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_ylim(0, _highest(lines))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.spines[["top", "right"]].set_visible(False)

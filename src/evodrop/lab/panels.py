@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import DATASETS
-from evodrop.lab.groups import Variant, choose_step, counted, key_of
-from evodrop.lab.methods import LINEAR
+from evodrop.lab.methods import LINEAR, find_method
 from evodrop.lab.run import Run
+from evodrop.lab.summary import choose_step
 
 LINEAR_GRID = (0.1, 0.05, 0.01, 0.005, 0.001, 0.0005, 0.0001)  # Section 5.1
 WIDE_GRID = (0.1, 0.5, 1.0, 5.0, 10.0, 50.0)  # rows of norm 1 need larger steps than the paper's
@@ -30,6 +30,11 @@ OTHER_DATA = {  # on which the paper's claims are asked too
 }
 MOST_RECORDS = 100  # of a run
 QUICK_SEEDS = 2  # the least that have an interval
+MATCHED_WORDS = {
+    "distinct": ", as often as lets as many units survive as standard dropout does",
+    "noise": ", as often as gives the noise level of standard dropout",
+}
+Key = tuple[str, str, str, float]  # network, method, match, rate
 
 CHOICES = {
     "epochs": "The paper does not say for how long it trained; only SVHN's 12,000 iterations are known.",
@@ -39,6 +44,37 @@ CHOICES = {
     "steps": "Text has rows of norm 1, which need steps of 0.1 to 50; the paper's grid is a panel beside it.",
     "momentum": "The paper names no momentum for the panel on batch normalisation; Caffe's files have 0.9.",
 }
+
+
+class Variant(NamedTuple):
+    """A method in a network, at a rate: one of the things that are compared."""
+
+    label: str  # in tables and legends
+    network: str
+    method: str
+    match: str = "draws"
+    rate: float = 0.5
+    added: bool = False  # by us, not the paper
+    short: str = ""  # on the command line, where the label has a comma or space
+
+    @property
+    def name(self) -> str:
+        """What ``--methods`` calls it."""
+        return self.short or self.label
+
+    @property
+    def words(self) -> str:
+        """One plain line on it."""
+        method = find_method(self.network, self.method)
+        words = self.method if method is None else method.words
+        return f"{words}{MATCHED_WORDS.get(key_of(self)[2], '')}{'; not in the paper' if self.added else ''}"
+
+
+def key_of(item: Variant | Curve) -> Key:
+    """What sets the runs of a variant apart: options that change nothing for its method do not count."""
+    method = find_method(item.network, item.method)
+    match = item.match if method is None or method.uses_match else "draws"
+    return item.network, item.method, match, item.rate if method is None or method.uses_rate else 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,3 +310,8 @@ def find_panel(name: str) -> Panel:
     if name not in PANELS:
         raise ValueError(f"there is no panel {name!r}; the panels are {', '.join(PANELS)}")
     return PANELS[name]
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: ``1 seed``, ``3 seeds``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -19,21 +19,24 @@ import hashlib
 import io
 import json
 import os
+import platform
 import secrets
 import socket
+import subprocess
 import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from evodrop.lab.environment import describe_environment, describe_git
+import evodrop
 from evodrop.lab.run import FINAL, Record, Run
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ LARGEST = 1 << 30  # bytes of unpacked records: more are a bomb
 CHECKPOINT_SECONDS = 15.0
 PATIENCE = 20.0  # seconds to wait for a worker whose parent was killed: it ends in a moment, and its lock with it
 DIGEST_BYTES = hashlib.sha256().digest_size
+CODE = Path(evodrop.__file__).parent
+GIT_SECONDS = 10.0  # that git may take to answer
 NO_FOLDER_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EACCES)  # of systems that cannot flush a folder
 Line = dict[str, Any]
 
@@ -123,6 +128,41 @@ def _check_identity(lines: list[Line], header: Line, path: Path) -> None:
         if lines and lines[0].get(part) != header[part]:
             found = f"its {part} is {lines[0].get(part)!r:.200}, not {header[part]!r:.200}"
             raise RecordsError(f"{path} holds another run: {found}; name another folder, or move it away")
+
+
+def describe_environment(ranks: int = 1) -> dict[str, str | int | None]:
+    """What the last digits of a record may depend on. No time and no process id: two runs here say the same."""
+    versions: dict[str, str | int | None] = {"python": platform.python_version(), "evodrop": evodrop.__version__}
+    for package in ("torch", "numpy", "numba", "scipy", "scikit-learn"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    machine = {"system": f"{platform.system()} {platform.machine()}", "cpu": (names or [platform.processor()])[0]}
+    return versions | machine | {"threads": 1} | ({"ranks": ranks} if ranks > 1 else {})  # a run has one thread
+
+
+def describe_git(folder: Path = CODE) -> dict[str, str | bool] | None:
+    """The commit of the repository around a folder, and whether tracked files differ from it; None outside of any.
+
+    By default the folder is that of this package, wherever the command was given: its code makes the records.
+    """
+    command = ["git", "--no-optional-locks", "-c", "core.fsmonitor=false"]  # a repository may name a program
+    try:
+        commit, changes = (
+            subprocess.run(
+                [*command, *words], cwd=folder, capture_output=True, text=True, timeout=GIT_SECONDS, check=True
+            ).stdout.strip()
+            for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        )
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, no answer
+        return None
+    return {"commit": commit, "changed": changes != ""}
 
 
 def _save(path: Path, state: Line) -> None:

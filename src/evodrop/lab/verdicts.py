@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from evodrop.lab.claims import CLAIMS, METRICS, Claim
 from evodrop.lab.curves import Curve
 from evodrop.lab.data import VALIDATION
-from evodrop.lab.groups import Variant, final_curves, key_of, tuning_curves, variants_of
-from evodrop.lab.methods import LINEAR, PROPOSED
-from evodrop.lab.panels import Panel
+from evodrop.lab.methods import LINEAR, PROPOSED, find_method, methods_of, plain_name
+from evodrop.lab.panels import Key, Panel, Variant, key_of
 from evodrop.lab.store import write_whole
-from evodrop.lab.summary import Interval, Summary, final_error, summarise
+from evodrop.lab.summary import Summary, final_curves, final_error, summarise, tuning_curves
 
 HOLDS, FAILS, OPEN, UNMEASURED = ANSWERS = ("holds", "does not hold", "inconclusive", "not measured")
+MATCHED = {"draws": "", "distinct": ", matched units", "noise": ", matched noise"}
 MANY = 9  # variants: from so many on the best come first, since nobody finds them in another order
 
 
@@ -66,7 +66,7 @@ class Outcome:
     @property
     def ranking(self) -> list[Summary]:
         """The summaries, the least test error first and those without one last."""
-        return sorted(self.summaries, key=lambda row: math.inf if row.test_error.mean is None else row.test_error.mean)
+        return sorted(self.summaries, key=lambda row: (math.isnan(row.test_error[0]), row.test_error[0]))
 
     @property
     def clock(self) -> str:
@@ -89,8 +89,8 @@ def outcomes_of(curves: Iterable[Curve], panel: Panel | None = None) -> list[Out
 
 def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]) -> Outcome:
     variants = variants_of(runs, () if panel is None else panel.variants)
-    curves = {variant.label: final_curves(runs, variant) for variant in variants}
-    tuning = {item.label: tuning_curves([run for run in runs if key_of(run) == key_of(item)]) for item in variants}
+    curves = {variant.label: final_curves(own) for variant, own in variants.items()}
+    tuning = {variant.label: tuning_curves(own) for variant, own in variants.items()}
     if panel is None:  # standard dropout, if there is one and only one
         standard = [variant.label for variant in variants if variant.method == "standard"]
         baseline = standard[0] if len(standard) == 1 else None
@@ -130,6 +130,29 @@ def _outcome(runs: Sequence[Curve], panel: Panel | None, trials: Sequence[Curve]
     )
 
 
+def variants_of(curves: Iterable[Curve], known: Sequence[Variant] = ()) -> dict[Variant, list[Curve]]:
+    """The runs of each variant: known variants in their order, then all others by the names of their methods."""
+    own: dict[Key, list[Curve]] = {}
+    for curve in curves:
+        own.setdefault(key_of(curve), []).append(curve)
+    found = {variant: own[key] for variant in known if (key := key_of(variant)) in own}
+    rest = [key for key in own if key not in map(key_of, found)]
+    order = {(key[0], method): at for key in rest for at, method in enumerate(methods_of(key[0]))}
+    rest.sort(key=lambda key: (order.get(key[:2], len(order)), *key[1:], key[0]))
+    several_networks = len({network for network, *_ in own}) > 1
+    rates = {key: key[3] for key in own if (known_as := find_method(*key[:2])) is None or known_as.uses_rate}
+    several_rates = len(set(rates.values())) > 1
+    names = [plain_name(method) for method in dict.fromkeys(key[1] for key in own)]
+    for key in rest:
+        network, method, match, rate = key
+        name = plain_name(method)
+        label = (name if names.count(name) == 1 else method) + MATCHED.get(match, f", matched {match}")
+        label += f", rate {rate:g}" if several_rates and key in rates else ""
+        label += f" in {network}" if several_networks else ""
+        found[Variant(label, network, method, match, rate)] = own[key]
+    return found
+
+
 def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
     """The short runs that tried rates, method by method: the one of least error first, of equals the lower rate."""
     found: dict[str, list[Curve]] = {}
@@ -138,7 +161,7 @@ def rates_tried(trials: Iterable[Curve]) -> dict[str, list[Curve]]:
 
     def cost(trial: Curve) -> tuple[float, float]:
         error = final_error(trial)
-        return math.inf if error is None else error, trial.rate
+        return math.inf if math.isnan(error) else error, trial.rate
 
     return {method: sorted(own, key=cost) for method, own in found.items()}
 
@@ -169,29 +192,26 @@ def judge(claim: Claim, challenger: Summary | None, baseline: Summary | None) ->
         return Verdict(claim, UNMEASURED, "nothing was measured")
     if unfinished := challenger.unfinished + baseline.unfinished:
         return Verdict(claim, OPEN, f"{unfinished} {'run is' if unfinished == 1 else 'runs are'} not finished")
-    change: Interval = getattr(challenger, claim.metric)
-    words = f"{METRICS[claim.metric]}: {_in_words(change, claim.metric)}"
-    _, reached, asked = challenger.targets.get(claim.metric, (None, 0, 0))
+    _, low, high = getattr(challenger, claim.metric)
+    words = f"{METRICS[claim.metric]}: {_in_words(challenger, claim.metric)}"
+    _, reached, asked = challenger.targets.get(claim.metric, (math.nan, 0, 0))
     if reached < asked:
         words += f"; {asked - reached} of {asked} seeds never reached it"
-    if change.low is None or change.high is None:
-        verdict = OPEN
-    elif claim.within is None:
-        verdict = HOLDS if change.high < claim.below else FAILS if change.low >= claim.below else OPEN
+    if claim.within is None:
+        holds, fails = high < claim.below, low >= claim.below
     else:
-        inside = -claim.within <= change.low and change.high <= claim.within
-        outside = change.low > claim.within or change.high < -claim.within
-        verdict = HOLDS if inside else FAILS if outside else OPEN
-    return Verdict(claim, verdict, words)
+        holds, fails = -claim.within <= low <= high <= claim.within, low > claim.within or high < -claim.within
+    return Verdict(claim, HOLDS if holds else FAILS if fails else OPEN, words)  # an end that is nan decides nothing
 
 
-def _in_words(change: Interval, metric: str) -> str:
-    if change.mean is None:
-        return f"unknown, since {'a run diverged, or the baseline is 0' if change.n else 'no seed was run with both'}"
-    mean = f"{100 * change.mean:+.1f}{' percentage points' if metric == 'test_difference' else '%'}"
-    if change.low is None or change.high is None:
-        return f"{mean} in one seed, which has no interval"
-    return f"{mean} (95% interval {100 * change.low:+.1f} to {100 * change.high:+.1f}, {change.n} seeds)"
+def _in_words(row: Summary, metric: str) -> str:
+    mean, low, high = getattr(row, metric)
+    if math.isnan(mean):
+        return f"unknown, since {'a run diverged, or the baseline is 0' if row.pairs else 'no seed was run with both'}"
+    words = f"{100 * mean:+.1f}{' percentage points' if metric == 'test_difference' else '%'}"
+    if row.pairs == 1:
+        return f"{words} in one seed, which has no interval"
+    return f"{words} (95% interval {100 * low:+.1f} to {100 * high:+.1f}, {row.pairs} seeds)"
 
 
 def no_longer_held(verdicts: Iterable[Verdict], kept: Mapping[str, str]) -> list[str]:

@@ -125,9 +125,7 @@ def load_once(name: str, folder: str | os.PathLike[str] | None = None) -> Images
     return _load(*whole_paths(name, folder))
 
 
-@lru_cache(maxsize=1)
-def _load(name: str, folder: Path) -> Images | Documents:
-    return load(name, folder)
+_load = lru_cache(maxsize=1)(load)
 
 
 def whole_paths(name: str, folder: str | os.PathLike[str] | None = None) -> tuple[str, Path]:

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from evodrop.lab.environment import describe_environment, describe_git
+from evodrop.lab.store import describe_environment, describe_git
 
 
 def test_the_environment_is_the_same_every_time():

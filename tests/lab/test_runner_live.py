@@ -10,9 +10,9 @@ import pytest
 from helpers import tiny
 from rich.console import Console
 
-from evodrop.lab import live
-from evodrop.lab.live import label, last_record, watching
+from evodrop.lab import runner
 from evodrop.lab.run import Run, RunResult
+from evodrop.lab.runner import label, last_record, watching
 
 RUNS = [tiny.run(seed=seed) for seed in range(3)]
 
@@ -30,7 +30,7 @@ class Screen:
     def __init__(self, monkeypatch):
         self.now, self.look = 100.0, None
         self.console = self.page(30)
-        monkeypatch.setattr(live, "Live", self.live)
+        monkeypatch.setattr(runner, "Live", self.live)
 
     def page(self, height):
         return Console(
@@ -150,19 +150,19 @@ def test_a_run_that_ends_while_its_records_are_read_is_shown_as_ended(tmp_path, 
             take(RunResult(RUNS[0], "finished", last))
             return {"epoch": 3.0, "status": "running", "clean_error": 0.5, "test_error": 0.5}
 
-        monkeypatch.setattr(live, "last_record", read_meanwhile)
+        monkeypatch.setattr(runner, "last_record", read_meanwhile)
         screen.text()
         assert cells(screen.text(), RUNS[0]) == ["0.00%", "12.50%", "done"]
 
 
 def test_a_small_screen_shows_what_is_under_way(tmp_path, screen):
-    with watching(RUNS, tmp_path, "three runs", screen.page(live.FRAME + 1)) as take:
+    with watching(RUNS, tmp_path, "three runs", screen.page(runner.FRAME + 1)) as take:
         write(tmp_path, RUNS[2], epoch=1.0)
         take(RunResult(RUNS[0], "finished", {"epoch": 4.0, "status": "finished"}))
         text = screen.text()
     assert label(RUNS[2]) in text
     assert label(RUNS[0]) not in text
-    assert len(text.splitlines()) <= live.FRAME
+    assert len(text.splitlines()) <= runner.FRAME
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from evodrop.lab.curves import read_curves
 from evodrop.lab.panels import find_panel
-from evodrop.lab.tables import COLUMNS, cells, duration, legend, limits, rate_cells, sentences, show
+from evodrop.lab.report import COLUMNS, cells, duration, legend, limits, rate_cells, sentences, show
 from evodrop.lab.verdicts import outcomes_of
 
 

@@ -7,8 +7,8 @@ import pytest
 from helpers import sparse_text
 
 from evodrop.lab import training
-from evodrop.lab.compare import USUAL_TEXT, panel_for
 from evodrop.lab.data import Images
+from evodrop.lab.experiment import USUAL_TEXT, panel_for
 from evodrop.lab.methods import LINEAR_METHODS, METHODS, USUAL
 from evodrop.lab.panels import DEEP_GRID, LINEAR_GRID
 
