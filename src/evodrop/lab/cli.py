@@ -80,11 +80,17 @@ def compare(
     ] = None,
     network: Annotated[str, Option(help="auto: the one for the data set")] = "auto",
     rate: Annotated[str, Option(help="fraction to drop, or tune: chosen by each method's validation error")] = "0.5",
-    match: Annotated[str, Option(help="what k is matched to: draws, distinct or noise")] = "draws",
+    match: Annotated[
+        str,
+        Option(
+            help="what is equal to standard dropout: draws (k = d (1 - rate)), distinct (units kept) or noise (its level)"
+        ),
+    ] = "draws",
     seeds: Annotated[int, Option(help="runs of each method", min=1)] = 3,
     epochs: Annotated[int | None, Option(help="passes over the data [digits 100, text 10, else 5]", min=1)] = None,
     lr: Annotated[
-        str | None, Option(help="step size, or grid: chosen from the paper's [one known to be good, else grid]")
+        str | None,
+        Option(help="step size, or grid: chosen from the paper's [digits and text: a step that suits, else grid]"),
     ] = None,
     jobs: Jobs = 2,
     cluster: Annotated[
@@ -207,11 +213,11 @@ def reproduce(
 def _list_panels(panels: list[Panel], data: Path | None) -> None:
     """Each panel: is its data there, how many runs does it take, and how many iterations?"""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from evodrop.lab.data import status
 
-    table = Table("panel", "place in the paper", "data")
+    table = Table(Column("panel", no_wrap=True), "place in the paper", "data")
     table.add_column("runs", justify="right")
     table.add_column("iterations", justify="right")
     for panel in panels:
@@ -283,12 +289,12 @@ def theory(
 def list_data(data: Data = None) -> None:
     """List all data sets: state, size and licence."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from evodrop.lab.data import DATASETS, data_folder, status
 
-    table = Table("name", "what it is", "state", title=Text(f"data sets in {data_folder(data)}"))
+    table = Table(Column("name", no_wrap=True), "what it is", "state", title=Text(f"data sets in {data_folder(data)}"))
     table.add_column("size", justify="right")
     table.add_column("licence")
     for name, dataset in DATASETS.items():
