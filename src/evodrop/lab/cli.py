@@ -82,9 +82,7 @@ def compare(
     rate: Annotated[str, Option(help="fraction to drop, or tune: chosen by each method's validation error")] = "0.5",
     match: Annotated[
         str,
-        Option(
-            help="what is equal to standard dropout: draws (k = d (1 - rate)), distinct (units kept) or noise (its level)"
-        ),
+        Option(help="what is as in standard dropout: draws (k = d (1 - rate)), distinct (units kept) or noise (level)"),
     ] = "draws",
     seeds: Annotated[int, Option(help="runs of each method", min=1)] = 3,
     epochs: Annotated[int | None, Option(help="passes over the data [digits 100, text 10, else 5]", min=1)] = None,
