@@ -157,7 +157,7 @@ class DropoutSGDClassifier(LinearClassifier):
         eta0: float = 0.3,
         power_t: float = 0.25,
         average: bool | str = False,
-        max_iter: int = 20,
+        max_iter: int = 15,
         tol: float | None = 1e-3,
         n_iter_no_change: int = 5,
         early_stopping: bool = False,
