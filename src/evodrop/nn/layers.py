@@ -396,6 +396,9 @@ class EvolutionalDropout(Evolving):
         follow: ``"batch"``, or ``"running"``: the noise follows the running moments, for batches too small for
             moments of their own. Activation checkpointing cannot make such a call again, and raises an error.
 
+    Shape:
+        Any shape; the output has the shape, dtype and memory format of the input.
+
     Examples:
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 150), torch.nn.ReLU(), EvolutionalDropout(0.5))
         >>> model(torch.randn(128, 64)).shape
