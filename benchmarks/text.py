@@ -244,6 +244,7 @@ def main() -> None:
     asked = parser.parse_args()
     names = list(dict.fromkeys([PEER, *asked.models]))
     warnings.simplefilter("ignore", ConvergenceWarning)  # of liblinear; the table shows what it reached
+    warnings.filterwarnings("ignore", "The least populated class")  # Reuters-52 has classes of one document
     console, found = Console(width=140, highlight=False), []
     with Progress(console=Console(stderr=True)) as progress, threadpool_limits(1):
         for data in asked.sets:

@@ -131,6 +131,15 @@ def test_uniform_mix_bounds_probabilities_from_below_and_leaves_zeros():
     np.testing.assert_allclose(noise.chances, [0.0, 0.1, 0.9], rtol=1e-8)
 
 
+@pytest.mark.parametrize("size", [1e308, 1e-308, 2.0**-1070])
+@pytest.mark.parametrize("match", ["draws", "distinct", "noise"])
+def test_weights_whose_sum_over_or_underflows_have_the_law_of_the_same_weights_scaled(size, match):
+    usual = np.array([1.5, 0.5, 1.0, 0.0])
+    found, expected = (make_noise(weights, None, 0.5, match=match) for weights in (usual * size, usual))
+    np.testing.assert_allclose(found.chances, expected.chances, rtol=1e-15)
+    assert found.k == expected.k
+
+
 def test_nothing_to_draw_is_no_error():
     assert (make_noise(np.zeros(3), np.zeros(3), 0.5, match="noise").chances == 0).all()
     assert (normalised(np.zeros(3)) == 0).all()

@@ -124,21 +124,18 @@ def make_noise(
         Noise(chances=array([1., 1., 0., 0.]), k=None)
     """
     rate = checked_rate(rate, closed=True)
-    if match not in MATCHES:
-        raise ValueError(f"match is {match!r}, but it is one of {', '.join(map(repr, MATCHES))}")
-    if k is not None and match != "draws":
-        raise ValueError(f"k is {k!r} and match is {match!r}, but a match chooses k; give one of them")
+    k = checked_draws(k, match)
     like = moments if weights is None else weights
     if like is None:
         raise ValueError("make_noise: weights and moments are both None, but one of them has to give the units")
     xp, d = namespace(like), len(like)
     if xp is np:
         like, moments = np.asarray(like, np.float64), None if moments is None else np.asarray(moments, np.float64)
-    if k is not None:
-        k = checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
-    elif rate in (0.0, 1.0) or (independent and weights is None):
+    if k is None and (rate in (0.0, 1.0) or (independent and weights is None)):
         return Noise(xp.full_like(like, 1.0 - rate), None)
     masses = xp.ones_like(like) if weights is None else like
+    if xp is np and d and not 1e-200 < masses.max() < 1e200:  # their sum might overflow, or have few bits
+        masses = normalised(masses)
     total = masses.sum()
     probs = shares = masses / (total + (total == 0))
     if uniform_mix:
@@ -159,6 +156,15 @@ def make_noise(
             return Noise(keep_for_noise(squares, probs, rate), None)
         number = draws_for_noise(squares, probs, rate, most_draws(d, rate))
     return Noise(probs, int(number) if xp is np else number)
+
+
+def checked_draws(k: Any, match: str) -> int | None:
+    """The k that is given, or None; an error if the match is unknown, or both would choose the number of draws."""
+    if match not in MATCHES:
+        raise ValueError(f"match is {match!r}, but it is one of {', '.join(map(repr, MATCHES))}")
+    if k is not None and match != "draws":
+        raise ValueError(f"k is {k!r} and match is {match!r}, but a match chooses k; give one of them")
+    return None if k is None else checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
 
 
 def normalised(values: ArrayOrTensor) -> ArrayOrTensor:

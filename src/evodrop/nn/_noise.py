@@ -23,11 +23,11 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from evodrop._checks import ArrayOrTensor, checked_integer, checked_keep, checked_masses, checked_rate
+from evodrop._checks import ArrayOrTensor, checked_keep, checked_masses, checked_rate
 from evodrop._kernels.compile import hold_during_fork
 from evodrop._kernels.rows import RANK_STEP
 from evodrop.nn import _numba, _torch
-from evodrop.noise import MATCHES, MOST_DRAWS, Noise, make_noise
+from evodrop.noise import Noise, checked_draws, make_noise
 
 BACKENDS = ("auto", "numba", "torch")
 UnitDims = int | Sequence[int] | None
@@ -61,16 +61,11 @@ class Options(NamedTuple):
 
 def _check_options(*options: Any) -> Options:
     p, k, match, uniform_mix, follows, independent = Options(*options)
-    if match not in MATCHES:
-        raise ValueError(f"match is {match!r}, but it is one of {', '.join(map(repr, MATCHES))}")
-    if k is not None and match != "draws":
-        raise ValueError(f"k is {k!r} and match is {match!r}, but only one of them can choose the number of draws")
+    k = checked_draws(k, match)
     if not (isinstance(uniform_mix, numbers.Real) and 0.0 <= uniform_mix <= 1.0):
         raise ValueError(
             f"uniform_mix is {uniform_mix!r}, but it takes a number in [0, 1], the share of uniform probability"
         )
-    if k is not None:
-        k = checked_integer(k, "k", "the number of draws", most=MOST_DRAWS)
     return Options(checked_rate(p, closed=True), k, match, float(uniform_mix), follows, independent)
 
 
