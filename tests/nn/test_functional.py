@@ -405,7 +405,7 @@ def test_bad_rates_are_named_in_training_and_in_eval(function, p):
         ({"k": 2**30 + 1}, "k is 1073741825"),
         ({"k": [3]}, r"k is \[3\]"),
         ({"match": "units"}, "match is 'units', but it is one of 'draws', 'distinct', 'noise'"),
-        ({"k": 3, "match": "noise"}, "only one of them"),
+        ({"k": 3, "match": "noise"}, "a match chooses k"),
         ({"uniform_mix": 1.5}, r"uniform_mix is 1.5, .* \[0, 1\]"),
         ({"uniform_mix": float("nan")}, "uniform_mix is nan"),
         ({"uniform_mix": "a"}, "uniform_mix is 'a', but it takes a number"),
