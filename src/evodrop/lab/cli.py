@@ -82,13 +82,15 @@ def compare(
     rate: Annotated[str, Option(help="fraction to drop, or tune: chosen by each method's validation error")] = "0.5",
     match: Annotated[
         str,
-        Option(help="what is as in standard dropout: draws (k = d (1 - rate)), distinct (units kept) or noise (level)"),
+        Option(
+            help="how k is chosen: draws, d (1 - rate); distinct or noise, units kept or noise as in standard dropout"
+        ),
     ] = "draws",
     seeds: Annotated[int, Option(help="runs of each method", min=1)] = 3,
     epochs: Annotated[int | None, Option(help="passes over the data [digits 100, text 10, else 5]", min=1)] = None,
     lr: Annotated[
         str | None,
-        Option(help="step size, or grid: chosen from the paper's [digits and text: a step that suits, else grid]"),
+        Option(help="step size, or grid: chosen from the paper's [digits and the paper's data: a good one; else grid]"),
     ] = None,
     jobs: Jobs = 2,
     cluster: Annotated[
